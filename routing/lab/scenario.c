@@ -31,16 +31,21 @@ static int take_scenario(struct scenarios *scenarios, const json_t *item, const 
 {
 	struct scenario *scenario = &scenarios->items[index];
 	const struct {
-		const char *key, **to;
-	} strings[] = {{"name", &scenario->name},
-		       {"model", &scenario->model},
-		       {"train", &scenario->train},
-		       {"infer", &scenario->infer},
-		       {"topology", &scenario->topology}};
+		const char *key, **to, **otherwise;
+	} strings[] = {{"name", &scenario->name, NULL},
+		       {"model", &scenario->model, NULL},
+		       {"train", &scenario->train, NULL},
+		       {"infer", &scenario->infer, NULL},
+		       {"topology", &scenario->topology, NULL},
+		       {"cut", &scenario->cut, NULL},
+		       {"cut_model", &scenario->cut_model, &scenario->model},
+		       {"cut_infer", &scenario->cut_infer, &scenario->infer}};
 	int rc;
 
 	for (size_t i = 0; i < ARRAY_SIZE(strings); i++) {
-		const char *text = json_string_value(json_object_get(item, strings[i].key));
+		const json_t *value = json_object_get(item, strings[i].key);
+		const char *text = !value && strings[i].otherwise ? *strings[i].otherwise
+								  : json_string_value(value);
 
 		if (!text)
 			return error_set(error, ERROR_FILE,

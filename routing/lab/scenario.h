@@ -14,6 +14,7 @@
 
 struct scenario {
 	const char *name, *model, *train, *infer, *topology; /* of the pool */
+	const char *cut, *cut_model, *cut_infer;       /* the same of trainers that hold shards, and gather nothing */
 	double nccl_seconds, rdma_seconds;             /* as measured by their authors */
 };
 
