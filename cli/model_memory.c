@@ -55,11 +55,13 @@ static void find_most(struct figures *figures)
 		raise_to(&most->packed_bytes, trainer->packed_bytes);
 		raise_to(&most->full_bytes, trainer->full_bytes);
 		raise_to(&most->source_bytes, trainer->source_bytes);
+		raise_to(&most->merge_bytes, trainer->merge_bytes);
 		if (trainer->pieces > most->pieces)
 			most->pieces = trainer->pieces;
 	}
 	for (uint32_t i = 0; i < plan->inference_count; i++) {
 		raise_to(&figures->rank.param_bytes, plan->inference[i].param_bytes);
+		raise_to(&figures->rank.landing_bytes, plan->inference[i].landing_bytes);
 		if (plan->inference[i].pieces > figures->rank.pieces)
 			figures->rank.pieces = plan->inference[i].pieces;
 	}
@@ -116,6 +118,9 @@ static void print_job(const struct figures *f)
 	add_line(&grid, "rows of the plan", 0, rows_bytes(most->pieces), rows_bytes(most->pieces),
 		 "");
 	add_line(&grid, "checksums, if asked", 0, trainer_sums, trainer_sums, "");
+	if (most->merge_bytes)
+		add_line(&grid, "small pieces that are merged", 0, most->merge_bytes,
+			 most->merge_bytes, "at most 1 MiB a rank, 128 KiB at least");
 	add_line(&grid, "replica, if tensors stay registered", 0, most->packed_bytes,
 		 most->full_bytes, "only what is no run of source bytes");
 	add_line(&grid, "  and the tensors, registered", 0, most->source_bytes, most->source_bytes,
@@ -124,6 +129,9 @@ static void print_job(const struct figures *f)
 		  grid_cell("each of %u inference ranks, at most", f->plan->inference_count));
 	add_line(&grid, "parameters, registered", f->rank.param_bytes, f->rank.param_bytes,
 		 f->rank.param_bytes, "twice with --shadow");
+	if (f->rank.landing_bytes)
+		add_line(&grid, "windows that pieces land in", 0, f->rank.landing_bytes,
+			 f->rank.landing_bytes, "--landing-bytes, and 80 KiB a trainer at least");
 	add_line(&grid, "rows of the plan", 0, rows_bytes(f->rank.pieces),
 		 rows_bytes(f->rank.pieces), "");
 	add_line(&grid, "checksums, if asked", 0, rank_sums, rank_sums, "");
@@ -162,6 +170,7 @@ static void put_trainer(struct json *json, const struct memory_trainer *trainer)
 	json_put_key_u64(json, "full_bytes", trainer->full_bytes);
 	json_put_key_u64(json, "registered_ring_bytes", trainer->packed_bytes);
 	json_put_key_u64(json, "source_bytes", trainer->source_bytes);
+	json_put_key_u64(json, "merge_bytes", trainer->merge_bytes);
 	json_put_key_u64(json, "pieces", trainer->pieces);
 	json_put_key_u64(json, "rows_bytes", rows_bytes(trainer->pieces));
 	json_put_key_u64(json, "sums_bytes", trainer->pieces * (uint64_t)MEMORY_SUM_BYTES);
@@ -196,6 +205,7 @@ static void put_job(const struct figures *f)
 
 		json_put_object(json);
 		json_put_key_u64(json, "registered_bytes", rank->param_bytes);
+		json_put_key_u64(json, "landing_bytes", rank->landing_bytes);
 		json_put_key_u64(json, "pieces", rank->pieces);
 		json_put_key_u64(json, "rows_bytes", rows_bytes(rank->pieces));
 		json_put_key_u64(json, "sums_bytes", rank->pieces * (uint64_t)MEMORY_SUM_BYTES);

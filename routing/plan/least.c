@@ -76,11 +76,14 @@ static int tell(struct least *least, const struct unit *unit, struct explain *ex
 	grouped_text(least->loads[chosen], load);
 	for (uint32_t k = 0; k < set->count; k++)
 		equal += least->loads[set->trainers[k]] == least->loads[chosen];
+	if (set->count == 1)
+		return explain_add(explain, unit, set, least->loads, chosen, error,
+				   "nobody else holds it");
 	if (equal == 1)
 		return explain_add(explain, unit, set, least->loads, chosen, error,
-				   "of its %" PRIu32 " holder%s trainer %" PRIu32
+				   "of its %" PRIu32 " holders trainer %" PRIu32
 				   " has the fewest bytes so far, %s",
-				   set->count, set->count == 1 ? "" : "s", chosen, load);
+				   set->count, chosen, load);
 	return explain_add(explain, unit, set, least->loads, chosen, error,
 			   "%" PRIu32 " of its %" PRIu32
 			   " holders have the fewest bytes so far, %s; of these trainer %" PRIu32

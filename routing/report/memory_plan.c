@@ -320,6 +320,12 @@ static int add_route(struct memory_plan *plan, const struct table *table, const 
 
 		if (!array_add(&pieces->sources, source) || !array_add(&pieces->targets, target))
 			return memory_error(error, "planning memory", sizeof(target));
+		if (piece->path == PATH_LANDED)
+			plan->inference[route->inference].landing_bytes +=
+				piece->bytes + MEMORY_SLOT_BYTES;
+		if (write_is_merged(piece))
+			plan->trainers[route->trainer].merge_bytes +=
+				piece->bytes + MEMORY_SLOT_BYTES;
 	}
 	plan->trainers[route->trainer].pieces += route->piece_count;
 	plan->trainers[route->trainer].sent_bytes += route->bytes;
@@ -375,12 +381,16 @@ static void finish(struct memory_plan *plan, const struct problem *problem, uint
 			trainer->ring_bytes = ring_bytes;
 		if (trainer->packed_bytes > ring_bytes)
 			trainer->packed_bytes = ring_bytes;
+		if (trainer->merge_bytes > ring_bytes / 4)
+			trainer->merge_bytes = ring_bytes / 4;
 	}
 	for (uint32_t i = 0; i < plan->inference_count; i++) {
 		uint32_t layout = problem->inference_layout[i];
 		uint64_t bytes = layout_bytes(problem->layouts[layout].layout);
 
 		plan->inference[i].param_bytes = bytes;
+		if (plan->inference[i].landing_bytes > MEMORY_LANDING_DEFAULT)
+			plan->inference[i].landing_bytes = MEMORY_LANDING_DEFAULT;
 		if (bytes > plan->published.replica_bytes)
 			plan->published.replica_bytes = bytes;
 	}

@@ -16,9 +16,10 @@
 #define ROUTING_REPORT_MEMORY_PLAN_H
 
 #include "model/model.h"
-#include "routing/plan/table.h"
+#include "routing/report/writes.h"
 
 #define MEMORY_RING_DEFAULT (UINT64_C(1) << 30)
+#define MEMORY_LANDING_DEFAULT (UINT64_C(256) << 20)
 #define MEMORY_SLOT_BYTES   64 /* slots of the ring start on a cache line */
 #define MEMORY_SUM_BYTES    8  /* of a piece, at both ends */
 #define MEMORY_NAME_BYTES   256
@@ -37,11 +38,13 @@ struct memory_trainer {
 	uint64_t packed_bytes;    /* tensors stay registered: only what is no run of source bytes */
 	uint64_t full_bytes;      /* the replica that keeps every byte it sends */
 	uint64_t source_bytes;    /* what it holds: registered where tensors stay */
+	uint64_t merge_bytes;     /* small pieces on their way, at most: a quarter of the ring's limit */
 	uint32_t pieces;
 };
 
 struct memory_inference {
 	uint64_t param_bytes;     /* registered */
+	uint64_t landing_bytes;   /* windows: what lands, and MEMORY_LANDING_DEFAULT at most, but for the least that each trainer's has */
 	uint32_t pieces;
 };
 

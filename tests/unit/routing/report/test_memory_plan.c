@@ -241,6 +241,26 @@ static void test_shards__are_what_a_trainer_holds(void **state)
 	close_rig(&rig);
 }
 
+/* down_proj and o_proj in runs, and biases and norms of a few hundred bytes that two trainers share. */
+static void test_what_lands__has_windows_and_what_is_small_is_merged(void **state)
+{
+	uint64_t landed = 0, pieces = 0;
+	struct rig rig;
+
+	(void)state;
+	open_rig(&rig, "Qwen2.5-0.5B", "world=4,source=dtensor,mesh=2/2", "tp=1");
+	for (size_t p = 0; p < rig.table->piece_count; p++) {
+		landed += rig.table->pieces[p].path == PATH_LANDED ? rig.table->pieces[p].bytes : 0;
+		pieces += rig.table->pieces[p].path == PATH_LANDED;
+	}
+	assert_true(landed > 0 && landed < MEMORY_LANDING_DEFAULT);
+	assert_int_equal(rig.plan.inference[0].landing_bytes, landed + pieces * MEMORY_SLOT_BYTES);
+	for (uint32_t t = 0; t < 4; t++)
+		assert_true(rig.plan.trainers[t].merge_bytes > 0 &&
+			    rig.plan.trainers[t].merge_bytes <= MEMORY_RING_DEFAULT / 4);
+	close_rig(&rig);
+}
+
 static void test_every_failed_allocation__is_reported_and_leaks_nothing(void **state)
 {
 	struct rig rig;
@@ -279,6 +299,7 @@ int main(void)
 		cmocka_unit_test(test_two_engine_ranks__share_offsets_and_whole_tensors),
 		cmocka_unit_test(test_ring__is_never_larger_than_its_limit),
 		cmocka_unit_test(test_shards__are_what_a_trainer_holds),
+		cmocka_unit_test(test_what_lands__has_windows_and_what_is_small_is_merged),
 		cmocka_unit_test(test_every_failed_allocation__is_reported_and_leaks_nothing),
 	};
 
