@@ -40,9 +40,10 @@ KERNEL void take_tile(struct block *block, const struct pack_cuda_launch *launch
 	block->part = *(const struct pack_cuda_part *)READ(
 		block, launch->parts + (uint64_t)index * sizeof(block->part), sizeof(block->part));
 	block->tile = tile - block->part.first_tile;
-	block->data = block->scales = 0;
-	if (block->part.work != PACK_CUDA_SUM)
-		block->data = base_of(block, launch, block->part.tensor) + block->part.offset;
+	block->data = block->part.offset;
+	block->scales = 0;
+	if (block->part.tensor != PACK_CUDA_NO_TENSOR)
+		block->data += base_of(block, launch, block->part.tensor);
 	if (block->part.scales != PACK_CUDA_NO_TENSOR)
 		block->scales = base_of(block, launch, block->part.scales) + block->part.scale_offset;
 }

@@ -57,6 +57,20 @@ struct block {
 #endif
 };
 
+/* Where byte `at` of what lies so lies. */
+KERNEL uint64_t runs_at(const struct pack_cuda_runs *runs, uint64_t first, uint64_t at)
+{
+	if (!runs->run_bytes)
+		return first + at;
+	at += runs->skip;
+	return first + at / runs->run_bytes * runs->stride_bytes + at % runs->run_bytes;
+}
+
+KERNEL uint64_t target_at(const struct block *block, uint64_t at)
+{
+	return runs_at(&block->part.target_runs, block->part.target, at);
+}
+
 ELEMENT_FUNCTION uint64_t kernel_least(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;

@@ -61,7 +61,8 @@ KERNEL void blocks_tile(struct block *block)
 {
 	const struct pack_cuda_part *part = &block->part;
 	struct place place = block_place(block);
-	uint64_t scale_at = part->work == PACK_CUDA_SCALES ? part->target : part->scales_target;
+	bool alone = part->work == PACK_CUDA_SCALES;
+	uint64_t scales = alone ? part->target : part->scales_target;
 	uint32_t least = element_bits(BLOCK_AMAX_MIN), peak;
 	float scale, inverse;
 
@@ -70,14 +71,17 @@ KERNEL void blocks_tile(struct block *block)
 	scale = element_float(peak > least ? peak : least) / BLOCK_FP8_MAX;
 	inverse = 1.0f / scale;
 	EACH_THREAD(t) {
-		if (!t && scale_at)
-			store_bits(block, scale_at + block->tile * sizeof(float), element_bits(scale), 4);
+		if (!t && scales)
+			store_bits(block,
+				   runs_at(alone ? &part->target_runs : &part->scales_runs, scales,
+					   block->tile * sizeof(float)),
+				   element_bits(scale), 4);
 		for (uint64_t i = t; part->work == PACK_CUDA_VALUES && i < place.rows * place.columns;
 		     i += PACK_CUDA_THREADS) {
 			uint64_t row = i / place.columns, column = place.column + i % place.columns;
 			float x = element_float(load_f32(block, place.row + row, column));
 
-			*WRITE(block, part->target + (place.done + row) * part->columns + column, 1) =
+			*WRITE(block, target_at(block, (place.done + row) * part->columns + column), 1) =
 				element_f8_from_f32(element_bits(x * inverse));
 		}
 	}

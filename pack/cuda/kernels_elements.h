@@ -41,13 +41,15 @@ KERNEL uint32_t copy_unit(const struct block *block)
 
 	if (part->run_rows > 1)
 		all |= part->row_bytes | part->run_stride_bytes;
+	/* without them all are 0 */
+	all |= part->target_runs.run_bytes | part->target_runs.stride_bytes | part->target_runs.skip;
 	return (uint32_t)(all & (0 - all));
 }
 
 #define COPY_LOOP(type)                                                                                    \
 	EACH_THREAD(t)                                                                                     \
 		for (uint64_t i = low + t * sizeof(type); i < high; i += PACK_CUDA_THREADS * sizeof(type)) \
-			MOVE(type, WRITE(block, part->target + i, sizeof(type)),                           \
+			MOVE(type, WRITE(block, target_at(block, i), sizeof(type)),                        \
 			     READ(block, copy_source(block, part->from + i), sizeof(type)))
 
 KERNEL void copy_tile(struct block *block)
@@ -170,7 +172,7 @@ KERNEL void elements_tile(struct block *block)
 			else if (at % part->to_columns < part->columns)
 				bits = element_in_runs(block, at / part->to_columns * part->columns +
 								      at % part->to_columns);
-			store_bits(block, part->target + i * part->to_bytes, bits, part->to_bytes);
+			store_bits(block, target_at(block, i * part->to_bytes), bits, part->to_bytes);
 		}
 }
 
@@ -199,7 +201,7 @@ KERNEL void transpose_tile(struct block *block)
 			uint64_t at = column * part->rows + row;
 
 			if (row < part->rows && column < part->columns && at >= first && at < last)
-				store_bits(block, part->target + (at - first) * part->to_bytes,
+				store_bits(block, target_at(block, (at - first) * part->to_bytes),
 					   block->shared.turned[i % TURN][i / TURN], part->to_bytes);
 		}
 }

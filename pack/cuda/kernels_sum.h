@@ -7,7 +7,7 @@
  *   thread (segment, lane)     adds lane's 8 bytes of its segment's 16 stripes       32 segments of 1 KiB
  *   thread lane                folds the 32 segments in, one after the other: add, scramble
  *
- *
+ * `at` counts the part's bytes, which may lie in runs.
  */
 #ifndef PACK_CUDA_KERNELS_SUM_H
 #define PACK_CUDA_KERNELS_SUM_H
@@ -82,9 +82,24 @@ KERNEL uint64_t swap_bytes(uint64_t x)
 	return swapped;
 }
 
-/* Eight bytes, of any alignment. */
-KERNEL uint64_t load_64(const struct block *block, uint64_t address)
+/* Bytes that runs may part. */
+KERNEL uint64_t load_part(const struct block *block, uint64_t at, uint32_t bytes)
 {
+	uint64_t bits = 0;
+
+	for (uint32_t i = 0; i < bytes; i++)
+		bits |= load_bits(block, target_at(block, at + i), 1) << 8 * i;
+	return bits;
+}
+
+/* Eight bytes, of any alignment. */
+KERNEL uint64_t load_64(const struct block *block, uint64_t at)
+{
+	const struct pack_cuda_runs *runs = &block->part.target_runs;
+	uint64_t address = target_at(block, at);
+
+	if (runs->run_bytes && (at + runs->skip) % runs->run_bytes + 8 > runs->run_bytes)
+		return load_part(block, at, 8);
 	if (!(address & 7))
 		return *(const uint64_t *)(const void *)READ(block, address, 8);
 	return load_bits(block, address, 8);
@@ -92,26 +107,26 @@ KERNEL uint64_t load_64(const struct block *block, uint64_t address)
 
 /* ---- up to 240 bytes: by one thread ---- */
 
-KERNEL uint64_t mix_16(const struct block *block, uint64_t address, uint32_t secret)
+KERNEL uint64_t mix_16(const struct block *block, uint64_t at, uint32_t secret)
 {
-	return multiply_fold(load_64(block, address) ^ secret_at(secret),
-			     load_64(block, address + 8) ^ secret_at(secret + 8));
+	return multiply_fold(load_64(block, at) ^ secret_at(secret),
+			     load_64(block, at + 8) ^ secret_at(secret + 8));
 }
 
-KERNEL uint64_t sum_16(const struct block *block, uint64_t at, uint32_t bytes)
+KERNEL uint64_t sum_16(const struct block *block, uint32_t bytes)
 {
 	uint64_t low, high;
 
 	if (!bytes)
 		return avalanche_64(secret_at(56) ^ secret_at(64));
 	if (bytes <= 3) {
-		uint64_t all = load_bits(block, at, 1) << 16 | load_bits(block, at + bytes / 2, 1) << 24 |
-			       load_bits(block, at + bytes - 1, 1) | (uint64_t)bytes << 8;
+		uint64_t all = load_part(block, 0, 1) << 16 | load_part(block, bytes / 2, 1) << 24 |
+			       load_part(block, bytes - 1, 1) | (uint64_t)bytes << 8;
 
 		return avalanche_64(all ^ (uint32_t)(secret_at(0) ^ secret_at(0) >> 32));
 	}
 	if (bytes <= 8) {
-		uint64_t h = (load_bits(block, at + bytes - 4, 4) + (load_bits(block, at, 4) << 32)) ^
+		uint64_t h = (load_part(block, bytes - 4, 4) + (load_part(block, 0, 4) << 32)) ^
 			     (secret_at(8) ^ secret_at(16));
 
 		h ^= turn_left(h, 49) ^ turn_left(h, 24);
@@ -120,40 +135,40 @@ KERNEL uint64_t sum_16(const struct block *block, uint64_t at, uint32_t bytes)
 		h *= 0x9FB21C651E98DF25ull;
 		return h ^ h >> 28;
 	}
-	low = load_64(block, at) ^ secret_at(24) ^ secret_at(32);
-	high = load_64(block, at + bytes - 8) ^ secret_at(40) ^ secret_at(48);
+	low = load_64(block, 0) ^ secret_at(24) ^ secret_at(32);
+	high = load_64(block, bytes - 8) ^ secret_at(40) ^ secret_at(48);
 	return avalanche(bytes + swap_bytes(low) + high + multiply_fold(low, high));
 }
 
-KERNEL uint64_t sum_short(const struct block *block, uint64_t at, uint32_t bytes)
+KERNEL uint64_t sum_short(const struct block *block, uint32_t bytes)
 {
 	uint64_t sum = bytes * SUM_PRIME64_1;
 
 	if (bytes <= 16)
-		return sum_16(block, at, bytes);
+		return sum_16(block, bytes);
 	if (bytes <= 128) {
 		for (uint32_t i = (bytes - 1) / 32; i + 1; i--)
-			sum += mix_16(block, at + 16 * i, 32 * i) +
-			       mix_16(block, at + bytes - 16 * (i + 1), 32 * i + 16);
+			sum += mix_16(block, 16 * i, 32 * i) +
+			       mix_16(block, bytes - 16 * (i + 1), 32 * i + 16);
 		return avalanche(sum);
 	}
 	for (uint32_t i = 0; i < 8; i++)
-		sum += mix_16(block, at + 16 * i, 16 * i);
+		sum += mix_16(block, 16 * i, 16 * i);
 	sum = avalanche(sum);
 	for (uint32_t i = 8; i < bytes / 16; i++)
-		sum += mix_16(block, at + 16 * i, 16 * (i - 8) + 3);
-	return avalanche(sum + mix_16(block, at + bytes - 16, 136 - 17));
+		sum += mix_16(block, 16 * i, 16 * (i - 8) + 3);
+	return avalanche(sum + mix_16(block, bytes - 16, 136 - 17));
 }
 
 /* ---- longer: by all ---- */
 
 /* What the lane gets of `stripes` stripes, its secret beginning at `secret` and moving on by 8. */
-KERNEL void add_stripes(const struct block *block, uint64_t address, uint32_t stripes, uint32_t lane, uint32_t secret,
+KERNEL void add_stripes(const struct block *block, uint64_t at, uint32_t stripes, uint32_t lane, uint32_t secret,
 			uint64_t *product, uint64_t *raw)
 {
 	*product = *raw = 0;
 	for (uint32_t i = 0; i < stripes; i++) {
-		uint64_t value = load_64(block, address + i * SUM_STRIPE + 8 * lane);
+		uint64_t value = load_64(block, at + i * SUM_STRIPE + 8 * lane);
 		uint64_t keyed = value ^ secret_at(secret + 8 * i + 8 * lane);
 
 		*raw += value;
@@ -162,11 +177,11 @@ KERNEL void add_stripes(const struct block *block, uint64_t address, uint32_t st
 }
 
 /* Up to 32 segments; a lane's raw sum goes to its neighbour. */
-KERNEL void add_segments(struct block *block, uint64_t address, uint32_t segments)
+KERNEL void add_segments(struct block *block, uint64_t at, uint32_t segments)
 {
 	EACH_THREAD(t)
 		if (t / 8 < segments)
-			add_stripes(block, address + t / 8 * SUM_SEGMENT, SUM_STRIPES, t % 8, 0,
+			add_stripes(block, at + t / 8 * SUM_SEGMENT, SUM_STRIPES, t % 8, 0,
 				    &block->shared.sum.products[t / 8][t % 8], &block->shared.sum.raw[t / 8][t % 8]);
 	BARRIER();
 	EACH_THREAD(t)
@@ -180,17 +195,17 @@ KERNEL void add_segments(struct block *block, uint64_t address, uint32_t segment
 }
 
 /* The stripes behind the last whole segment, and the last 64 bytes once more. */
-KERNEL void add_rest(struct block *block, uint64_t address, uint64_t bytes)
+KERNEL void add_rest(struct block *block, uint64_t bytes)
 {
 	uint64_t done = (bytes - 1) / SUM_SEGMENT * SUM_SEGMENT;
 	uint32_t stripes = (uint32_t)((bytes - 1 - done) / SUM_STRIPE);
 
 	EACH_THREAD(t) {
 		if (t < 8)
-			add_stripes(block, address + done, stripes, t, 0, &block->shared.sum.products[0][t],
+			add_stripes(block, done, stripes, t, 0, &block->shared.sum.products[0][t],
 				    &block->shared.sum.raw[0][t]);
 		else if (t < 16)
-			add_stripes(block, address + bytes - SUM_STRIPE, 1, t - 8, 121,
+			add_stripes(block, bytes - SUM_STRIPE, 1, t - 8, 121,
 				    &block->shared.sum.products[1][t - 8], &block->shared.sum.raw[1][t - 8]);
 	}
 	BARRIER();
@@ -213,7 +228,7 @@ KERNEL uint64_t sum_end(const struct block *block, uint64_t bytes)
 	return avalanche(sum);
 }
 
-KERNEL void sum_long(struct block *block, uint64_t address, uint64_t bytes)
+KERNEL void sum_long(struct block *block, uint64_t bytes)
 {
 	const uint64_t begin[8] = {SUM_PRIME32_3, SUM_PRIME64_1, SUM_PRIME64_2, SUM_PRIME64_3,
 				   SUM_PRIME64_4, SUM_PRIME32_2, SUM_PRIME64_5, SUM_PRIME32_1};
@@ -224,22 +239,22 @@ KERNEL void sum_long(struct block *block, uint64_t address, uint64_t bytes)
 			block->shared.sum.lanes[t] = begin[t];
 	BARRIER();
 	for (uint64_t done = 0; done < segments; done += SUM_SEGMENTS)
-		add_segments(block, address + done * SUM_SEGMENT,
+		add_segments(block, done * SUM_SEGMENT,
 			     (uint32_t)kernel_least(segments - done, SUM_SEGMENTS));
-	add_rest(block, address, bytes);
+	add_rest(block, bytes);
 }
 
 KERNEL void sum_tile(struct block *block, uint64_t sums)
 {
-	uint64_t address = block->part.target, bytes = block->part.bytes;
+	uint64_t bytes = block->part.bytes;
 
 	if (bytes > SUM_SHORT)
-		sum_long(block, address, bytes);
+		sum_long(block, bytes);
 	EACH_THREAD(t)
 		if (!t)
 			*(uint64_t *)(void *)WRITE(block, sums + block->part.sum * sizeof(uint64_t), 8) =
 				bytes > SUM_SHORT ? sum_end(block, bytes)
-						  : sum_short(block, address, (uint32_t)bytes);
+						  : sum_short(block, (uint32_t)bytes);
 }
 
 #endif

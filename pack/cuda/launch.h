@@ -18,6 +18,7 @@
 #ifndef PACK_CUDA_LAUNCH_H
 #define PACK_CUDA_LAUNCH_H
 
+#include "job/layout.h"
 #include "pack/cuda/part.h"
 #include "pack/pack.h"
 
@@ -28,6 +29,11 @@
 /* The part of `pack` that writes [from, from + bytes) of the piece to `target`; from and bytes as pack_part says. */
 void pack_cuda_part_init(struct pack_cuda_part *part, const struct pack *pack, uint32_t tensor, uint32_t scales,
 			 uint64_t from, uint64_t bytes, uint64_t target);
+/* `bytes` at device address `from`, as they are, to `target`. */
+void pack_cuda_copy_init(struct pack_cuda_part *part, uint64_t from, uint64_t bytes, uint64_t target);
+/* Of a part whose target was given as that of its piece's first byte: it begins at byte `from` of the piece, which is spread
+ * so. Parts may begin and end inside of a run, and not inside of an element. */
+void pack_cuda_part_spread(struct pack_cuda_part *part, const struct spread *spread, uint64_t from);
 /* VALUES of a box, and SCALES of the very same box and rows: the first one makes both in one pass. */
 void pack_cuda_part_merge(struct pack_cuda_part *values, const struct pack_cuda_part *scales);
 /* checksum64() of `bytes` at device address `memory` into sums[sum]: one block of pack_sum(). */

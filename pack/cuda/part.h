@@ -17,8 +17,14 @@ enum pack_cuda_work {
 	PACK_CUDA_PAD,
 	PACK_CUDA_VALUES,    /* to fp8 in blocks; with `scales_target` those too, in the same pass */
 	PACK_CUDA_SCALES,    /* the scales alone */
-	PACK_CUDA_SUM,       /* checksum64() of bytes that lie packed at `target`, into sums[sum] */
+	PACK_CUDA_SUM,       /* checksum64() of the bytes that lie at `target`, into sums[sum] */
 	PACK_CUDA_WORKS
+};
+
+/* How a part lies at its address: in one run (0), or in runs of run_bytes, stride_bytes from one to the next (struct
+ * spread), the address that of the run it begins in and `skip` what of that run comes before it. */
+struct pack_cuda_runs {
+	uint64_t run_bytes, stride_bytes, skip;
 };
 
 /* One part of one piece (or, with PACK_CUDA_SUM, one block of a sum), for one target. Plain numbers: the device reads
@@ -27,10 +33,11 @@ struct pack_cuda_part {
 	uint32_t work;               /* enum pack_cuda_work */
 	uint32_t from_dtype, to_dtype; /* enum dtype */
 	uint32_t from_bytes, to_bytes; /* of an element; PACK_CUDA_COPY: both 1 */
-	uint32_t tensor, scales;     /* of bases[]; scales: PACK_CUDA_NO_TENSOR without */
+	uint32_t tensor, scales;     /* of bases[]; PACK_CUDA_NO_TENSOR: `offset` is an address; without scales */
 	uint32_t sum;                /* PACK_CUDA_SUM: its place in sums[] */
-	uint64_t target;             /* device address of the part's first byte */
+	uint64_t target;             /* device address of the part's first byte, or of its first run */
 	uint64_t scales_target;      /* 0, or where the scales of VALUES go (F32, of any alignment by 4) */
+	struct pack_cuda_runs target_runs, scales_runs;
 	uint64_t from, bytes;        /* of the piece: as pack_part has them */
 	uint64_t first_tile, tiles;  /* of the whole table */
 	/* as struct pack has them */

@@ -66,6 +66,30 @@ void pack_cuda_part_init(struct pack_cuda_part *part, const struct pack *pack, u
 void pack_cuda_part_merge(struct pack_cuda_part *values, const struct pack_cuda_part *scales)
 {
 	values->scales_target = scales->target;
+	values->scales_runs = scales->target_runs;
+}
+
+void pack_cuda_copy_init(struct pack_cuda_part *part, uint64_t from, uint64_t bytes,
+			 uint64_t target)
+{
+	*part = (struct pack_cuda_part){
+		.work = PACK_CUDA_COPY,
+		.from_bytes = 1,
+		.to_bytes = 1,
+		.tensor = PACK_CUDA_NO_TENSOR,
+		.scales = PACK_CUDA_NO_TENSOR,
+		.target = target,
+		.bytes = bytes,
+		.offset = from,
+		.run_rows = 1,
+	};
+}
+
+void pack_cuda_part_spread(struct pack_cuda_part *part, const struct spread *spread, uint64_t from)
+{
+	part->target += from / spread->run_bytes * spread->stride_bytes;
+	part->target_runs = (struct pack_cuda_runs){spread->run_bytes, spread->stride_bytes,
+						    from % spread->run_bytes};
 }
 
 void pack_cuda_sum_init(struct pack_cuda_part *part, uint64_t memory, uint64_t bytes, uint32_t sum)

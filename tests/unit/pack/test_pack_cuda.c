@@ -25,6 +25,7 @@ enum { SIDE = 300, VALUES_MAX = SIDE * SIDE, PARTS_MAX = 64, SHIFT = 16, TABLE_M
 static _Alignas(64) unsigned char tensor[VALUES_MAX * 8 + SHIFT];
 static float scales[VALUES_MAX];
 static _Alignas(64) unsigned char want[VALUES_MAX * 8 + SHIFT], got[VALUES_MAX * 8 + SHIFT];
+static unsigned char dense[VALUES_MAX * 8];
 static uint64_t random_state;
 
 static uint64_t below(uint64_t limit)
@@ -151,6 +152,8 @@ static void device_launch(struct pack_cuda_part *parts, size_t all, uint32_t fir
 	assert_true(all <= TABLE_MAX);
 	for (size_t i = 0; i < all; i++) {
 		parts[i].target = parts[i].target - host + device.got;
+		if (parts[i].tensor == PACK_CUDA_NO_TENSOR && parts[i].work == PACK_CUDA_COPY)
+			parts[i].offset += device.tensor - (uint64_t)(uintptr_t)tensor;
 		if (parts[i].scales_target)
 			parts[i].scales_target = parts[i].scales_target - host + device.got;
 	}
@@ -232,19 +235,47 @@ static void align(struct pack_source *source)
 	}
 }
 
-/* The piece cut at random, each cut a part of one table. */
+/* Runs of `bytes` in elements, with as much between them as a target of `room` has. */
+static struct spread any_spread(uint64_t bytes, uint64_t element, uint64_t room)
+{
+	uint64_t count = bytes / element, run = 1 + below(64), extra;
+
+	while (count % run)
+		run--;
+	if (below(3) == 0)
+		run = count / run; /* long ones */
+	extra = (room - bytes) / element / (count / run);
+	return (struct spread){run * element, (run + (extra ? below(extra + 1) : 0)) * element};
+}
+
+/* Bytes that lie packed, to where such a piece has them. */
+static void spread_to(unsigned char *to, const struct spread *spread, const void *packed,
+		      uint64_t bytes)
+{
+	uint64_t n, place;
+
+	for (uint64_t at = 0; at < bytes; at += n) {
+		n = spread_next(spread, at, bytes - at, &place);
+		memcpy(to + place, (const unsigned char *)packed + at, n);
+	}
+}
+
+/* The piece cut at random, each cut a part of one table; half of them spread over their target. */
 static void check(const struct pack_source *source)
 {
 	uint64_t shift = below(2) ? 0 : below(SHIFT), out = below(2) ? 0 : below(SHIFT), count = 0,
 		 from = 0;
 	struct pack_cuda_part parts[PARTS_MAX];
-	void *target = want + out;
+	void *target = dense;
+	struct spread spread;
 	uint64_t sums[PARTS_MAX];
 	struct error error;
 	struct pack pack;
 
 	assert_int_equal(pack_init(&pack, source, &error), 0);
 	assert_true(pack.bytes + out <= sizeof(want));
+	spread = below(2) ? any_spread(pack.bytes, dtype_bytes(source->to), sizeof(want) - out)
+			  : (struct spread){pack.bytes, pack.bytes};
 	memset(want, 0xa5, sizeof(want));
 	memset(got, 0xa5, sizeof(got));
 	pack_run(&pack, &(struct pack_part){.data = tensor + shift,
@@ -253,17 +284,26 @@ static void check(const struct pack_source *source)
 					    .targets = &target,
 					    .target_count = 1});
 	copy_fence();
+	spread_to(want + out, &spread, dense, pack.bytes);
 	while (from < pack.bytes) {
 		uint64_t left = (pack.bytes - from + pack.grain_bytes - 1) / pack.grain_bytes;
 		uint64_t bytes =
 			(count + 1 < PARTS_MAX / 2 ? 1 + below(left) : left) * pack.grain_bytes;
 
 		bytes = bytes < pack.bytes - from ? bytes : pack.bytes - from;
-		pack_cuda_part_init(&parts[count++], &pack, 0, 1, from, bytes,
-				    (uint64_t)(uintptr_t)(got + out + from));
+		if (spread.run_bytes == pack.bytes) {
+			pack_cuda_part_init(&parts[count], &pack, 0, 1, from, bytes,
+					    (uint64_t)(uintptr_t)(got + out + from));
+		} else {
+			pack_cuda_part_init(&parts[count], &pack, 0, 1, from, bytes,
+					    (uint64_t)(uintptr_t)(got + out));
+			pack_cuda_part_spread(&parts[count], &spread, from);
+		}
+		count++;
 		from += bytes;
 	}
-	assert_int_equal(launch(parts, count, shift, out + pack.bytes, sums), 0);
+	assert_int_equal(launch(parts, count, shift, out + spread_span(&spread, pack.bytes), sums),
+			 0);
 	assert_memory_equal(got, want, sizeof(got));
 }
 
@@ -353,13 +393,14 @@ static void test_merged__values_bring_their_scales(void **state)
 	uint64_t scale_bytes, value_bytes, at, sums[2];
 	struct pack_cuda_part parts[2];
 	struct error error;
-	struct pack pack;
+	struct pack pack, values;
 	void *target = want;
 
 	source.shape[0] = 300, source.shape[1] = 257;
 	source.src = (struct box){.dims = 2, .hi = {300, 257}};
 	source.held_hi = 300;
 	assert_int_equal(pack_init(&pack, &source, &error), 0);
+	values = pack;
 	value_bytes = pack.bytes;
 	pack_cuda_part_init(&parts[0], &pack, 0, 1, 0, pack.bytes, (uint64_t)(uintptr_t)got);
 	pack_run(&pack, &(struct pack_part){.data = tensor,
@@ -382,6 +423,22 @@ static void test_merged__values_bring_their_scales(void **state)
 	assert_int_equal(launch(parts, 1, 0, at + scale_bytes, sums), 0);
 	assert_memory_equal(got, want, value_bytes);
 	assert_memory_equal(got + at, want + at, scale_bytes);
+	/* each in runs of its own */
+	memset(dense, 0xa5, sizeof(dense));
+	memset(got, 0xa5, sizeof(got));
+	for (int i = 0; i < 2; i++) {
+		const struct spread spread = {i ? 12 : 257, i ? 20 : 300};
+
+		pack_cuda_part_init(&parts[i], i ? &pack : &values, 0, 1, 0,
+				    i ? scale_bytes : value_bytes,
+				    (uint64_t)(uintptr_t)(got + (i ? 2 * at : 0)));
+		pack_cuda_part_spread(&parts[i], &spread, 0);
+		spread_to(dense + (i ? 2 * at : 0), &spread, want + (i ? at : 0),
+			  i ? scale_bytes : value_bytes);
+	}
+	pack_cuda_part_merge(&parts[0], &parts[1]);
+	assert_int_equal(launch(parts, 1, 0, sizeof(got), sums), 0);
+	assert_memory_equal(got, dense, sizeof(dense));
 }
 
 static void test_sum__of_every_length_is_checksum64(void **state)
@@ -405,6 +462,45 @@ static void test_sum__of_every_length_is_checksum64(void **state)
 	for (uint64_t i = 0; i < count; i++)
 		assert_int_equal(sums[i], checksum64(got + (i < LENGTHS && i % 3 ? shift : 0),
 						     parts[i].bytes));
+}
+
+/* What lands: packed bytes, cut anywhere, to runs of any length; and the sums of blocks of them where they are then. */
+static void test_runs__are_written_and_summed_also_from_their_middle(void **state)
+{
+	static const uint64_t lengths[] = {1, 3, 8, 9, 16, 100, 128, 240, 241, 1024, 5000};
+	struct pack_cuda_part parts[PARTS_MAX];
+	uint64_t sums[PARTS_MAX];
+
+	for (int i = 0; i < 300; i++) {
+		uint64_t unit = UINT64_C(1) << below(5), shift = below(2) * below(SHIFT);
+		uint64_t bytes = unit * (1 + below(i % 2 ? 40 : 20000)), end = 0, count = 0;
+		struct spread spread = any_spread(bytes, unit, sizeof(got));
+
+		memset(want, 0xa5, sizeof(want));
+		memset(got, 0xa5, sizeof(got));
+		spread_to(want, &spread, tensor + shift, bytes);
+		for (uint64_t at = 0; at < bytes; at = end, count++) {
+			end = count + 1 < PARTS_MAX ? at + 1 + below(bytes - at) : bytes;
+			pack_cuda_copy_init(&parts[count],
+					    (uint64_t)(uintptr_t)(tensor + shift + at), end - at,
+					    (uint64_t)(uintptr_t)got);
+			pack_cuda_part_spread(&parts[count], &spread, at);
+		}
+		assert_int_equal(launch(parts, count, 0, spread_span(&spread, bytes), sums), 0);
+		assert_memory_equal(got, want, sizeof(got));
+		for (count = 0; count < PARTS_MAX; count++) {
+			uint64_t at = below(bytes), most = lengths[below(ARRAY_SIZE(lengths))];
+
+			pack_cuda_sum_init(&parts[count], (uint64_t)(uintptr_t)got,
+					   most < bytes - at ? most : bytes - at, (uint32_t)count);
+			parts[count].from = at;
+			pack_cuda_part_spread(&parts[count], &spread, at);
+		}
+		assert_int_equal(launch(parts, count, 0, spread_span(&spread, bytes), sums), 0);
+		while (count--)
+			assert_int_equal(sums[count], checksum64(tensor + shift + parts[count].from,
+								 parts[count].bytes));
+	}
 }
 
 static void test_table__of_many_parts_and_any_range_of_it(void **state)
@@ -477,6 +573,7 @@ int main(int count, char **words)
 		cmocka_unit_test(test_quantise__values_and_scales_are_the_processors),
 		cmocka_unit_test(test_merged__values_bring_their_scales),
 		cmocka_unit_test(test_sum__of_every_length_is_checksum64),
+		cmocka_unit_test(test_runs__are_written_and_summed_also_from_their_middle),
 		cmocka_unit_test(test_table__of_many_parts_and_any_range_of_it),
 		cmocka_unit_test(test_reach__a_target_one_byte_too_far_is_noticed),
 	};
