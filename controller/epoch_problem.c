@@ -14,7 +14,7 @@ struct input {
 	const struct layout **inference;
 	struct digest *trainer_digests, *inference_digests;
 	uint32_t *stages;
-	bool *registered, *mapped, *landed, *scattered;
+	bool *registered, *mapped, *landed;
 };
 
 static bool input_alloc(struct input *input, uint32_t trainers, uint32_t ranks)
@@ -27,7 +27,6 @@ static bool input_alloc(struct input *input, uint32_t trainers, uint32_t ranks)
 	input->registered = pool_array(&input->pool, trainers, sizeof(bool));
 	input->mapped = pool_array(&input->pool, ranks, sizeof(bool));
 	input->landed = pool_array(&input->pool, ranks, sizeof(bool));
-	input->scattered = pool_array(&input->pool, ranks, sizeof(bool));
 	return pool_ok(&input->pool);
 }
 
@@ -52,15 +51,6 @@ static bool mapped_by_all(const struct epoch *epoch, const struct worker *rank)
 	return true;
 }
 
-/* Kernels of GPUs store what they pack in one run. */
-static bool any_device(const struct epoch *epoch)
-{
-	for (uint32_t t = 0; t < epoch->trainers; t++)
-		if (epoch->parties[t].worker->declare.device)
-			return true;
-	return false;
-}
-
 static void input_fill(struct input *input, const struct epoch *epoch,
 		       const struct epoch_rules *rules, const struct pairs *pairs)
 {
@@ -80,8 +70,6 @@ static void input_fill(struct input *input, const struct epoch *epoch,
 			input->inference_digests[i - trainers] = worker->body->digest;
 			input->mapped[i - trainers] = mapped_by_all(epoch, worker);
 			input->landed[i - trainers] = worker->declare.landed;
-			input->scattered[i - trainers] =
-				!worker->declare.device && !any_device(epoch);
 		}
 	}
 	input->problem = (struct problem_input){
@@ -98,7 +86,6 @@ static void input_fill(struct input *input, const struct epoch *epoch,
 		.inference_digests = input->inference_digests,
 		.inference_mapped = input->mapped,
 		.inference_landed = input->landed,
-		.inference_scattered = input->scattered,
 		.inference_count = epoch->count - trainers,
 		.pairs = pairs,
 	};

@@ -318,7 +318,6 @@ static int copy_ranks(struct builder *b, struct error *error)
 	problem->inference_layout = pool_array(&problem->pool, ranks, sizeof(uint32_t));
 	problem->inference_mapped = pool_array(&problem->pool, ranks, sizeof(bool));
 	problem->inference_landed = pool_array(&problem->pool, ranks, sizeof(bool));
-	problem->inference_scattered = pool_array(&problem->pool, ranks, sizeof(bool));
 	b->holding_first = pool_array(&b->pool, trainers, sizeof(uint32_t));
 	b->layout_first = pool_array(&b->pool, ranks, sizeof(uint32_t));
 	if (!problem->model || !pool_ok(&problem->pool) || !pool_ok(&b->pool))
@@ -337,9 +336,6 @@ static int copy_ranks(struct builder *b, struct error *error)
 			input->inference_mapped ? input->inference_mapped[i] : true;
 		problem->inference_landed[i] =
 			input->inference_landed && input->inference_landed[i];
-		problem->inference_scattered[i] =
-			problem->inference_mapped[i] &&
-			(!input->inference_scattered || input->inference_scattered[i]);
 	}
 	return input->pairs ? problem_set_pairs(problem, input->pairs, error) : 0;
 }
@@ -402,7 +398,7 @@ enum route_path problem_path(const struct problem *problem, uint32_t trainer, ui
 
 /* What decides about paths, of a trainer and an inference rank. */
 struct pair_facts {
-	bool reached, registered, mapped, landed, scattered;
+	bool reached, registered, mapped, landed;
 };
 
 static struct pair_facts facts_of(const struct problem *problem, uint32_t trainer,
@@ -412,7 +408,7 @@ static struct pair_facts facts_of(const struct problem *problem, uint32_t traine
 	const struct pair_side *from, *to;
 	struct pair_facts facts = {
 		true, problem->trainer_registered[trainer], problem->inference_mapped[inference],
-		problem->inference_landed[inference], problem->inference_scattered[inference]};
+		problem->inference_landed[inference]};
 	uint32_t transport;
 
 	if (!pairs)
@@ -425,7 +421,6 @@ static struct pair_facts facts_of(const struct problem *problem, uint32_t traine
 	facts.registered = from->registered;
 	facts.mapped = from->mapped && to->mapped && (!to->device || from->device);
 	facts.landed = to->landed;
-	facts.scattered = facts.mapped && !from->device && !to->device;
 	return facts;
 }
 
@@ -444,7 +439,7 @@ enum route_path problem_path_of(const struct problem *problem, uint32_t trainer,
 
 	if (!facts.reached) /* nothing goes there */
 		return PATH_REPLICA;
-	if (facts.landed || (spread->run_bytes && !facts.scattered))
+	if (facts.landed || (spread->run_bytes && !facts.mapped))
 		return PATH_LANDED;
 	if (spread->run_bytes)
 		return PATH_MAPPED;

@@ -82,7 +82,6 @@ struct problem {
 	/* facts for the path (path.h): bit per pair would be large, so per rank */
 	bool *inference_mapped;       /* target memory can be mapped by trainers */
 	bool *inference_landed;       /* .. or cannot be written: the rank puts in place what lands beside it */
-	bool *inference_scattered;    /* mapped, and packed into in runs: no GPU on either side */
 	bool *trainer_registered;
 	struct pairs *pairs;          /* NULL: one transport, and the facts above; else its own */
 };
@@ -101,7 +100,6 @@ struct problem_input {
 	const struct digest *inference_digests;
 	const bool *inference_mapped;            /* NULL: all true */
 	const bool *inference_landed;            /* NULL: none */
-	const bool *inference_scattered;         /* NULL: all that are mapped */
 	uint32_t inference_count;
 	const struct pairs *pairs;               /* NULL: one transport; else copied */
 };

@@ -57,7 +57,6 @@ static int take_facts(const struct dump *dump, struct problem *problem, struct e
 	problem->model = model;
 	memset(problem->trainer_registered, 0, problem->trainer_count * sizeof(bool));
 	memset(problem->inference_mapped, 0, problem->inference_count * sizeof(bool));
-	memset(problem->inference_scattered, 0, problem->inference_count * sizeof(bool));
 	/* what lands because it is spread or small says nothing: some of its rank's does not land */
 	for (uint32_t i = 0; i < problem->inference_count; i++)
 		problem->inference_landed[i] = true;
@@ -69,8 +68,6 @@ static int take_facts(const struct dump *dump, struct problem *problem, struct e
 
 			if (piece->path == PATH_DIRECT)
 				problem->trainer_registered[route->trainer] = true;
-			else if (piece->path == PATH_MAPPED && piece->spread.run_bytes)
-				problem->inference_scattered[route->inference] = true;
 			else if (piece->path == PATH_MAPPED)
 				problem->inference_mapped[route->inference] = true;
 			if (piece->path != PATH_LANDED)

@@ -142,10 +142,9 @@ SOURCES = [  # how trainers are cut, the engine, and the ways they go
     ("world=4,source=megatron,tp=2,ep=2,etp=2,grouped=legacy", "engines=1,tp=4,ep=2", [*CUDA, "--memory", "cuda"]),
     ("world=4,source=megatron,tp=2,ep=2,etp=1", "engines=1,tp=2,ep=2", [*TCP, "--memory", "cuda", "--checksums"]),
     ("world=3,source=zero3", "engines=2,tp=2", [*CUDA, "--memory", "cuda", "--checksums"]),
-    # finer than the engine: into host memory, by way of a window
-    ("world=4,source=megatron,tp=2,ep=2,etp=2", "engines=1,tp=2,ep=2", ["--transport", "shm", "--memory", "trainer=cuda",
-                                                                        "--checksums"]),
-    ("world=4,source=megatron,tp=2,ep=2,etp=2", "engines=1,tp=2,ep=2", [*CUDA, "--memory", "trainer=cuda"]),
+    # some pieces spread, and some not, on one way
+    ("world=4,source=megatron,tp=4", "engines=2,tp=2,dtype=F16", [*CUDA, "--memory", "cuda", "--checksums"]),
+    ("world=4,source=dtensor,mesh=2/2,ep=2", "engines=1,tp=1", [*TCP, "--memory", "cuda", "--checksums", "--shadow"]),
 ]
 
 
@@ -158,11 +157,44 @@ def test_source__of_gpus_delivers_every_byte(tmp_path, models, train, infer, fla
         job.verify(jobs.expected(models["qwen3-moe"], infer), [1, 2, 3])
 
 
-def test_source__that_is_finer_than_a_rank_on_a_gpu_is_refused_by_name(tmp_path, models):
-    with jobs.Job(tmp_path, models["qwen3-moe"], "world=4,source=megatron,tp=2,ep=2,etp=2", "engines=1,tp=2,ep=2") as job:
-        job.controller()
-        job.workers(*CUDA, "--memory", "cuda", env=LATE)
-        assert set(job.wait().values()) == {78}
-        for name, process in job.processes.items():
-            assert "trainers cut its rows finer than this engine does" in process.stderr, name
-            assert "WEFT-E141" in process.stderr and "tp, etp" in process.stderr, name
+FINER = "world=4,source=megatron,tp=2,ep=2,etp=2"
+FP8 = "engines=1,tp=2,ep=2,fp8=8x8"
+SPREAD = {  # of trainers that are cut finer than the engine: flags, how what is spread travels, --memory of the same plan
+    "gpu-to-gpu": ([*CUDA, "--memory", "cuda", "--checksums"], "mapped", None),
+    "gpu-to-gpu-shadow": ([*CUDA, "--memory", "cuda", "--shadow"], "mapped", None),
+    "gpu-to-gpu-staged": ([*CUDA, "--memory", "cuda", "--stage", "device", "--own-memory", "--checksums"], "mapped", None),
+    "gpu-to-gpu-by-the-host": ([*CUDA, "--memory", "cuda", "--stage", "host", "--checksums"], "mapped", None),
+    "gpu-to-host": ([*CUDA, "--memory", "trainer=cuda", "--checksums"], "mapped", None),
+    "gpu-to-own-memory-of-the-host": ([*CUDA, "--memory", "trainer=cuda", "--own-memory", "--checksums"], "landed", None),
+    "host-to-gpu": ([*CUDA, "--memory", "inference=cuda:1", "--checksums"], "landed", "process"),
+    "host-to-gpu-staged": ([*CUDA, "--memory", "inference=cuda", "--stage", "device", "--landing-bytes", "1"], "landed", "process"),
+    "shm": (["--transport", "shm", "--memory", "cuda", "--shadow", "--checksums"], "landed", "landed"),
+    "shm-gpu-to-host": (["--transport", "shm", "--memory", "trainer=cuda", "--checksums"], "mapped", None),
+    "tcp": ([*TCP, "--memory", "cuda", "--checksums"], "landed", "landed"),
+    "tcp-staged-on-the-host": ([*TCP, "--memory", "cuda", "--stage", "host", "--checksums"], "landed", None),
+    "list": (["--transport", "cuda,tcp", "--nic", "lo", "--memory", "cuda", "--checksums"], "mapped", None),
+}
+IN_BLOCKS = ("gpu-to-gpu", "gpu-to-host", "host-to-gpu", "tcp")
+
+
+def spread_of(dump):
+    return {route["how"] for route in json.loads(dump.read_text())["routes"] if "run_bytes" in json.dumps(route)}
+
+
+@pytest.mark.parametrize("infer,way", [("engines=1,tp=2,ep=2", way) for way in SPREAD] + [(FP8, way) for way in IN_BLOCKS])
+def test_finer__than_the_engine_reaches_its_runs_by_every_way(tmp_path, models, infer, way):
+    flags, how, memory = SPREAD[way]
+    dump = tmp_path / "plan.json"
+    with jobs.Job(tmp_path, models["qwen3-moe"], FINER, infer) as job:
+        job.controller("--dump", dump)
+        job.workers("--verify", *flags, updates=3, env=RANDOM if infer == FP8 else LATE)
+        job.succeed()
+        job.verify(jobs.expected(models["qwen3-moe"], infer), [1, 2, 3])
+    assert spread_of(dump) == {how}
+    if memory:
+        planned = tmp_path / "planned.json"
+        jobs.weft("route", "plan", "--model", models["qwen3-moe"], "--train", FINER, "--infer", infer, "--memory", memory,
+                  "--output", planned)
+        assert planned.read_text() == dump.read_text()
+    jobs.weft("route", "verify", dump, "--model", models["qwen3-moe"])
+    assert jobs.weft("route", "export", dump, "--format", "json").stdout == dump.read_text()

@@ -114,8 +114,17 @@ static bool lands_on_device(const struct weft_worker *worker)
 	       worker->landing != LANDING_HOST;
 }
 
+/* One of the host program's parameters lies on the host, where no kernel of a peer's gets to. */
+static bool keeps_on_host(const struct weft_worker *worker)
+{
+	for (size_t i = 0; i < worker->host_memory.count && !worker->landing; i++)
+		if (worker->host_memory.items[i] && !device_has(worker->host_memory.items[i]))
+			return true;
+	return false;
+}
+
 /* A trainer maps what it can, and its GPU pins that. Of a rank's memory it is mapped what weft allocates on the host, or
- * what lies on a GPU. */
+ * what lies on a GPU, all of it: what is spread in it is planned to be packed straight into it. */
 static bool can_map(const struct weft_worker *worker, const struct transport_domain *domain)
 {
 	const struct transport_caps *caps = transport_domain_caps(domain);
@@ -123,7 +132,7 @@ static bool can_map(const struct weft_worker *worker, const struct transport_dom
 	if (!caps->mapped_remote || worker->self.role == ROLE_TRAINER)
 		return caps->mapped_remote;
 	if (lands_on_device(worker))
-		return caps->gpu_memory;
+		return caps->gpu_memory && !keeps_on_host(worker);
 	return !(worker->own_memory && !worker->landing) && transport_domain_makes_memory(domain);
 }
 

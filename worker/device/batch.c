@@ -79,6 +79,8 @@ static int open_targets(struct batch *batch, const struct batch_options *options
 			batch->group_first[++group] = count;
 		pack_cuda_part_init(part, piece->pack, piece->tensor, piece->scales, 0,
 				    piece->pack->bytes, piece->target);
+		if (piece->spread.run_bytes)
+			pack_cuda_part_spread(part, &piece->spread, 0);
 		note_scales(batch, piece->tensor, part->scales);
 		if (piece->follows)
 			pack_cuda_part_merge(part - 1, part);

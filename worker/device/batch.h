@@ -17,6 +17,7 @@
 #ifndef WORKER_DEVICE_BATCH_H
 #define WORKER_DEVICE_BATCH_H
 
+#include "job/layout.h"
 #include "worker/device/table.h"
 
 struct batch;
@@ -26,7 +27,8 @@ struct batch_piece {
 	const struct pack *pack;
 	uint32_t group, tensor, scales; /* scales: PACK_CUDA_NO_TENSOR without */
 	bool follows;                   /* scales, made in the pass over the values right before it */
-	uint64_t target;                /* device address */
+	uint64_t target;                /* device address, */
+	struct spread spread;           /* and how the piece lies there */
 };
 
 /* A piece that is summed, by tensor: blocks of pack->block_bytes, numbered from first_block on. */

@@ -25,10 +25,13 @@ static int fill(struct sums *sums, const struct sums_piece *pieces, size_t block
 		sums->first[i] = number;
 		for (uint64_t from = 0; from < piece->bytes; from += piece->block_bytes, number++) {
 			uint64_t left = piece->bytes - from;
+			bool spread = piece->spread.run_bytes != 0;
 
-			pack_cuda_sum_init(&parts[number], at + from,
+			pack_cuda_sum_init(&parts[number], spread ? at : at + from,
 					   left < piece->block_bytes ? left : piece->block_bytes,
 					   number);
+			if (spread)
+				pack_cuda_part_spread(&parts[number], &piece->spread, from);
 		}
 	}
 	sums->first[sums->count] = number;

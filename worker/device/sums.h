@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sums.h -- checksums of pieces that lie packed in memory of a GPU, as pack_piece_sum() has them: all of them in one
- * launch.
+ * sums.h -- checksums of pieces that lie in memory of a GPU, in one run or in many, as pack_piece_sum() has them of
+ * their bytes side by side: all of them in one launch.
  *
  * Threads: one at a time.
  */
@@ -9,11 +9,13 @@
 #define WORKER_DEVICE_SUMS_H
 
 #include "base/pool.h"
+#include "job/layout.h"
 #include "worker/device/table.h"
 
 struct sums_piece {
 	const void *memory;
 	uint64_t bytes, block_bytes;
+	struct spread spread;
 };
 
 struct sums {

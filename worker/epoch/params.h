@@ -75,7 +75,8 @@ static inline bool params_on_device(const struct params *params)
 /* Does the processor put in place what lands beside this one? */
 static inline bool params_by_processor(const struct params *params, size_t id)
 {
-	return !params->device || (params->on_host && params->on_host[id] && !params->landing);
+	return !params_on_device(params) ||
+	       (params->on_host && params->on_host[id] && !params->landing);
 }
 
 static inline unsigned char *params_memory(const struct params *params, uint32_t copy, size_t id)

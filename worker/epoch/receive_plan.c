@@ -27,14 +27,6 @@ static int note_row(struct receive_plan *plan, const struct epoch *epoch, size_t
 				 "%s: row %zu of the plan goes %s, and what %s writes is landed",
 				 epoch->options.name, index, route_path_name(row->path),
 				 epoch->peers[row->peer].name);
-	if (row->spread.run_bytes && !params_by_processor(epoch->options.params, row->param))
-		return error_set(
-			error, ERROR_UNSUPPORTED,
-			"%s: parameter %s is sent in runs of %llu bytes, because trainers cut its rows finer than "
-			"this engine does, and memory of GPUs is not written so: cut such tensors across their rows "
-			"in trainers (tp, etp) at most as often as in engines, or keep parameters in host memory",
-			epoch->options.name, layout->params[row->param].name,
-			(unsigned long long)row->spread.run_bytes);
 	slot = &plan->rows[epoch->peers[row->peer].first_piece + row->ordinal];
 	if (*slot != NO_ROW)
 		return error_set(error, ERROR_MESSAGE,

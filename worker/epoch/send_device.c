@@ -108,6 +108,7 @@ static size_t list_pieces(const struct send_plan *plan, const struct epoch *epoc
 					.scales = scales_of(source),
 					.follows = follows(plan, &rows[i], rows),
 					.target = address_of(&plan->targets[row->target + copy]),
+					.spread = epoch->plan->rows[rows[i]].spread,
 				};
 			}
 	}

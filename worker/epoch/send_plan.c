@@ -126,8 +126,11 @@ static int resolve_row(struct send_plan *plan, const struct epoch *epoch, size_t
 		out->stored = out->stored && target->pointer;
 		out->by_device = out->by_device && target->pointer;
 	}
-	if (out->spread && out->by_device)
-		return send_plan_bad_row(epoch, index, "a GPU is to store it in runs", error);
+	if (out->spread && !out->landed && epoch->options.device && !out->by_device)
+		return send_plan_bad_row(
+			epoch, index,
+			"it is to be packed into runs of its target, which this GPU does not reach",
+			error);
 	out->path = path_here(epoch, row, out->by_device);
 	plan->scheduled = plan->scheduled || !out->by_device;
 	plan->posts = plan->posts || (!out->stored && !out->by_device);

@@ -50,16 +50,16 @@ static void say(const struct epoch *epoch, uint64_t bytes)
 	const struct transport_domain *by = NULL;
 	const char *why;
 
-	if (!params_on_device(epoch->options.params)) {
+	for (size_t p = 0; p < epoch->peer_count && !by; p++)
+		if (windows_only(epoch, &epoch->peers[p]))
+			by = transport_endpoint_domain(epoch->peers[p].endpoint);
+	if (!by) {
 		log_info(
 			"%s: pieces that trainers cut finer or smaller land in %llu bytes beside its memory and are put in "
 			"place from there",
 			epoch->options.name, (unsigned long long)bytes);
 		return;
 	}
-	for (size_t p = 0; p < epoch->peer_count && !by; p++)
-		if (epoch->peers[p].landed)
-			by = transport_endpoint_domain(epoch->peers[p].endpoint);
 	why = transport_domain_no_gpu(by);
 	log_line(
 		why[0] ? LOG_LEVEL_WARN : LOG_LEVEL_INFO,

@@ -4,8 +4,8 @@
  * their transport cannot write these (pinned, of the host), or when it would be millions of small writes: bytes that are spread in a
  * parameter, and small pieces (routing/plan/merge.c). One window for each such trainer.
  *
- *   trainer 0 ─► | window |   the rank copies what is there into its GPU's memory, piece by piece,
- *   trainer 1 ─► | window |   while more lands (update/update.h, update/take.c)
+ *   trainer 0 ─► | window |   the rank puts what is there in place, piece by piece, while more lands
+ *   trainer 1 ─► | window |   (update/update.h, update/take.c)
  *
  *   window   | entry 0 | entry 1 | ..  WINDOW_ENTRIES | bytes: a ring ..                        |
  *              what of which piece, and where it lies there ─┘

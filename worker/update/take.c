@@ -4,6 +4,7 @@
  * its places there are written again.
  *
  *   LANDED 17 ─► entries 12 .. 16 ─► one copy each, queued ─► all done ─► TAKEN 17
+ *                                    and one kernel for all that are spread in a GPU's memory
  */
 #include "worker/update/wait.h"
 
@@ -63,6 +64,7 @@ static int queue_entry(const struct waiter *waiter, uint32_t p, const unsigned c
 	const struct params *params = epoch->options.params;
 	const struct plan_row *row;
 	struct window_entry entry;
+	uint64_t piece, from;
 	int rc;
 
 	memcpy(&entry, window + number % WINDOW_ENTRIES * sizeof(entry), sizeof(entry));
@@ -76,11 +78,13 @@ static int queue_entry(const struct waiter *waiter, uint32_t p, const unsigned c
 		    window + WINDOW_HEAD_BYTES + entry.at);
 		return 0;
 	}
-	return device_queue_copy(params->device, DEVICE_KERNELS,
-				 address_of(params_landed(params, waiter->copy, row->param)) +
-					 row->offset + entry.from,
-				 address_of(window + WINDOW_HEAD_BYTES + entry.at), entry.bytes,
-				 error);
+	piece = address_of(params_landed(params, waiter->copy, row->param)) + row->offset;
+	from = address_of(window + WINDOW_HEAD_BYTES + entry.at);
+	if (!row->spread.run_bytes)
+		return device_queue_copy(params->device, DEVICE_KERNELS, piece + entry.from, from,
+					 entry.bytes, error);
+	scatter_add(waiter->scatter, piece, &row->spread, entry.from, from, entry.bytes);
+	return 0;
 }
 
 /* A trainer that has ended meanwhile, or given up, needs to hear nothing, and may be gone. */
@@ -107,11 +111,31 @@ static int queue(struct waiter *waiter, uint32_t p, struct error *error)
 		return BAD("%s says that %llu entries landed in a window of %u", peer->name,
 			   (unsigned long long)(link->landed - link->taken), WINDOW_ENTRIES);
 	*taking = (struct taking){.opening = link->opening, .entries = link->landed};
+	if (waiter->scatter)
+		scatter_begin(waiter->scatter);
 	for (uint64_t n = link->taken; n < link->landed && !rc; n++)
 		rc = queue_entry(waiter, p, window, n, &taking->bytes, error);
+	if (!rc && waiter->scatter)
+		rc = scatter_run(waiter->scatter, error);
 	if (rc || !waiter->epoch->options.params->device) /* by the processor: it is done */
 		return rc;
 	return device_mark(waiter->epoch->options.params->device, &taking->mark, error);
+}
+
+/* What an earlier wait queued, of another trainer or for an opening that was given up, may be read by the device still. */
+static int settle_scatter(const struct waiter *waiter, uint64_t until_ns, struct health *health,
+			  struct error *error)
+{
+	cuda_event last = waiter->scatter ? scatter_last(waiter->scatter) : NULL;
+
+	return last ? await_device(waiter->epoch->options.params->device, last, until_ns, health,
+				   error)
+		    : 0;
+}
+
+static bool goes_on(int rc)
+{
+	return !rc || rc == -(int)ERROR_TIMEOUT || rc == -(int)ERROR_INTERRUPTED;
 }
 
 void waiter_forget(struct waiter *waiter, uint32_t p)
@@ -145,15 +169,21 @@ int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *brok
 		until_ns = clock_deadline_ns(waiter->epoch->wait_ms);
 	if (taking->mark && taking->opening != link->opening)
 		waiter_forget(waiter, p);
-	if (!taking->mark)
+	if (!taking->mark) {
+		rc = settle_scatter(waiter, until_ns, ended ? NULL : waiter->health, error);
+		if (rc) {
+			*broken = !goes_on(rc);
+			return rc;
+		}
 		rc = queue(waiter, p, error);
+	}
 	if (rc)
 		return error_wrap(error, "what %s wrote, on its way into memory of %s", peer->name,
 				  device ? device_text(device) : "the host");
 	if (taking->mark)
 		rc = await_device(device, taking->mark, until_ns, ended ? NULL : waiter->health,
 				  error);
-	*broken = rc && rc != -(int)ERROR_TIMEOUT && rc != -(int)ERROR_INTERRUPTED;
+	*broken = !goes_on(rc);
 	if (rc)
 		return rc;
 	taken = (struct update_taken){link->opening, taking->entries};

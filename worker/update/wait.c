@@ -25,7 +25,8 @@ static struct sums_piece piece_at(const struct epoch *epoch, size_t number, uint
 		.bytes = row->bytes,
 		.block_bytes =
 			pack_block_bytes(&row->transform, layout->tensors[row->tensor].dtype,
-					 layout->params[row->param].dtype, &row->src, row->bytes)};
+					 layout->params[row->param].dtype, &row->src, row->bytes),
+		.spread = row->spread};
 }
 
 static int open_sums(struct waiter *waiter, struct error *error)
@@ -43,6 +44,33 @@ static int open_sums(struct waiter *waiter, struct error *error)
 	rc = sums_open(&waiter->sums, epoch->options.params->device, pieces, copies * count, error);
 	memory_free(pieces);
 	return rc;
+}
+
+/* A GPU puts in place what lands for its own memory and is spread there. */
+static bool scatters(const struct epoch *epoch)
+{
+	for (size_t i = 0; i < epoch->plan->row_count; i++) {
+		const struct plan_row *row = &epoch->plan->rows[i];
+
+		if (row->path == PATH_LANDED && row->spread.run_bytes &&
+		    !params_by_processor(epoch->options.params, row->param))
+			return true;
+	}
+	return false;
+}
+
+/* What a device does beside copies. */
+static int open_device(struct waiter *waiter, struct error *error)
+{
+	const struct epoch *epoch = waiter->epoch;
+	int rc = 0;
+
+	if (!params_on_device(epoch->options.params))
+		return 0;
+	if (scatters(epoch))
+		rc = scatter_open(&waiter->scatter, epoch->options.params->device, WINDOW_ENTRIES,
+				  error);
+	return !rc && epoch->sums ? open_sums(waiter, error) : rc;
 }
 
 int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *health,
@@ -70,8 +98,7 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 					      epoch->peers[p].landed_bytes};
 	receiver_init(&waiter->receiver, waiter->peers, count, waiter->links, epoch->plan->digest,
 		      epoch->sums);
-	return epoch->sums && params_on_device(epoch->options.params) ? open_sums(waiter, error)
-								      : 0;
+	return open_device(waiter, error);
 }
 
 void waiter_close(struct waiter *waiter)
@@ -81,6 +108,7 @@ void waiter_close(struct waiter *waiter)
 		device_quiet(waiter->epoch->options.params->device);
 	for (uint32_t p = 0; waiter->epoch && waiter->taking && p < waiter->epoch->peer_count; p++)
 		waiter_forget(waiter, p);
+	scatter_close(&waiter->scatter);
 	sums_close(&waiter->sums);
 	pool_free(&waiter->pool);
 	epoch_release(&waiter->epoch);
@@ -195,7 +223,7 @@ static int send_accept(struct waiter *waiter, const struct receive_step *step, s
 }
 
 /* As pack_piece_sum, of bytes that lie in runs. */
-static uint64_t sum_spread(const struct plan_row *row, const struct sums_piece *piece)
+static uint64_t sum_spread(const struct sums_piece *piece)
 {
 	struct digest_stream all, block;
 	uint64_t n, place, last = 0;
@@ -207,7 +235,7 @@ static uint64_t sum_spread(const struct plan_row *row, const struct sums_piece *
 
 		checksum_begin(&block);
 		for (uint64_t done = 0; done < bytes; done += n) {
-			n = spread_next(&row->spread, from + done, bytes - done, &place);
+			n = spread_next(&piece->spread, from + done, bytes - done, &place);
 			digest_add(&block, (const unsigned char *)piece->memory + place, n);
 		}
 		last = checksum_end(&block);
@@ -229,22 +257,27 @@ static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint6
 	struct sums_piece piece = piece_at(epoch, number, waiter->copy);
 	uint64_t sum = waiter->sums.device ? sums_of(&waiter->sums,
 						     waiter->copy * epoch->plan->row_count + number)
-		       : row->spread.run_bytes
-			       ? sum_spread(row, &piece)
+		       : piece.spread.run_bytes
+			       ? sum_spread(&piece)
 			       : pack_piece_sum(piece.memory, piece.bytes, piece.block_bytes);
 	uint64_t sent = plan->sums[number];
+	char runs[48] = "";
 
 	if (sum == sent)
 		return 0;
+	if (piece.spread.run_bytes)
+		snprintf(runs, sizeof(runs), " in runs of %llu",
+			 (unsigned long long)piece.spread.run_bytes);
 	if (name_it)
-		error_set(error, ERROR_CHECKSUM,
-			  "update %llu: tensor %s from %s differs in "
-			  "parameter %s, bytes %llu..%llu: checksum %016llx here, %016llx sent",
-			  (unsigned long long)version, layout->tensors[row->tensor].name,
-			  epoch->peers[p].name, layout->params[row->param].name,
-			  (unsigned long long)row->offset,
-			  (unsigned long long)(row->offset + row->bytes), (unsigned long long)sum,
-			  (unsigned long long)sent);
+		error_set(
+			error, ERROR_CHECKSUM,
+			"update %llu: tensor %s from %s differs in "
+			"parameter %s, bytes %llu..%llu%s: checksum %016llx here, %016llx sent",
+			(unsigned long long)version, layout->tensors[row->tensor].name,
+			epoch->peers[p].name, layout->params[row->param].name,
+			(unsigned long long)row->offset,
+			(unsigned long long)(row->offset + spread_span(&piece.spread, piece.bytes)),
+			runs, (unsigned long long)sum, (unsigned long long)sent);
 	return 1;
 }
 

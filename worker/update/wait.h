@@ -12,6 +12,7 @@
 #include "base/pool.h"
 #include "worker/api/weft.h"
 #include "worker/control/watch.h"
+#include "worker/device/scatter.h"
 #include "worker/device/sums.h"
 #include "worker/epoch/epoch.h"
 #include "worker/update/receive.h"
@@ -25,7 +26,7 @@ struct post_load {
 	bool running;
 };
 
-/* Copies out of a trainer's window that are queued. */
+/* What is queued of a trainer's window. */
 struct taking {
 	cuda_event mark;           /* behind them; NULL: none are */
 	uint64_t opening, entries, bytes;
@@ -47,6 +48,7 @@ struct waiter {
 	uint64_t signals;          /* of the domain, seen */
 	uint32_t copy;             /* that is open; the same while any permission is out */
 	struct sums sums;          /* of pieces in memory of a GPU, where they are summed: copy after copy */
+	struct scatter *scatter;   /* what lands there and is spread; NULL: nothing does */
 	bool installing;           /* staged: readers' memory may have changed */
 	uint64_t installs_ns, paused_ns; /* when that began, and when readers lost their version */
 	bool unfinished;           /* the last wait failed */
