@@ -26,17 +26,16 @@ struct path_reason path_reason(enum route_path path, bool copy, bool in_one_run,
 		"written beside the target's memory and put in place by the inference rank";
 	static const char finer[] =
 		"trainers cut its rows finer than the engine, so that it is many short runs there";
-	const char *because = NULL;
+	const char *because = NULL; /* what is not written at all lands for that alone */
 
 	if (path == PATH_LANDED && written)
 		return (struct path_reason){
 			spread ? finer
 			       : "it is small, and is sent with all else that is small between the two",
 			beside};
-	if (spread)
-		because = finer;
-	else if (path != PATH_DIRECT && path != PATH_LANDED)
-		because = !copy	       ? "it is transformed"
+	if (path != PATH_DIRECT && path != PATH_LANDED)
+		because = spread       ? finer
+			  : !copy      ? "it is transformed"
 			  : in_one_run ? "the transport does not read it where it lies"
 				       : "its rows are cut";
 	return (struct path_reason){because, ways[path]};

@@ -201,7 +201,8 @@ static const struct shown_figure figures[] = {
 	 "write.",
 	 AT(path_bytes[PATH_REPLICA])},
 	{"landed", "landed", SHOWN_BYTES,
-	 "Written beside memory that peers cannot write, and put in place by the inference rank.",
+	 "Written beside the inference rank's memory, which peers cannot write or only in short "
+	 "runs, and put in place by the rank.",
 	 AT(path_bytes[PATH_LANDED]), .rare = true},
 };
 

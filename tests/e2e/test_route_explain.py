@@ -59,6 +59,31 @@ def test_explain__says_how_the_bytes_travel_and_why(tmp_path, memory, how, words
     assert rows["how"] == ("landed" if how == "landed" else "direct") and "because" not in rows
 
 
+FINER = ("--model", "Qwen2.5-0.5B", "--train", "world=2,source=megatron,tp=2", "--infer", "engines=1,tp=1")
+CUT = "trainers cut its rows finer than the engine, so that it is many short runs there"
+BESIDE = "written beside the target's memory and put in place by the inference rank"
+
+
+@pytest.mark.parametrize("memory,how,because,way,others", [
+    ("mapped", "mapped", CUT, "packed straight into the target, which the trainer reaches", None),
+    ("process", "landed", CUT, BESIDE, "something else between the two is cut finer than in the engine")])
+def test_explain__says_why_what_is_cut_finer_goes_that_way(tmp_path, memory, how, because, way, others):
+    file = tmp_path / "plan.json"
+    jobs.weft("route", "plan", *FINER, "--memory", memory, "--output", file)
+    jobs.weft("route", "verify", file)
+    for job in (file,), (*FINER, "--memory", memory):
+        said, = explain(*job, "--tensor", TENSOR, "--inference", 0)["ways"]
+        assert (said["how"], said["because"], said["way"]) == (how, because, way)
+        whole, = explain(*job, "--tensor", "model.layers.3.mlp.up_proj.weight", "--inference", 0)["ways"]
+        assert whole.get("because") == others
+
+
+def test_explain__of_what_nobody_writes_says_that_alone():
+    for tensor in TENSOR, "model.layers.3.mlp.up_proj.weight":
+        said, = explain(*FINER, "--memory", "landed", "--tensor", tensor, "--inference", 0)["ways"]
+        assert said["how"] == "landed" and "because" not in said and "which the transport does not write" in said["way"]
+
+
 def test_explain__says_when_the_file_has_another_route(tmp_path):
     file = tmp_path / "plan.json"
     dump = json.loads(jobs.weft("route", "plan", *JOB, "--json").stdout)
