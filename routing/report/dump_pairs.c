@@ -195,6 +195,25 @@ int dump_check_pair(struct json_reader *r, const struct dump *dump, json_t *obje
 
 /* ---- facts ---- */
 
+/* A rank that others map, and this trainer does not: it is a GPU's, and the trainer lies on the host. */
+static void note_device(struct pairs *pairs, const struct dump *dump, const struct route *route)
+{
+	uint32_t t = pairs_transport(pairs, route->trainer, route->inference);
+	struct pair_side *to = pairs_side(pairs, ROLE_INFERENCE, route->inference, t);
+	bool around = false;
+
+	for (uint32_t p = 0; p < route->piece_count; p++) {
+		const struct route_piece *piece = &dump->pieces[route->piece_first + p];
+
+		around = around || piece->path == PATH_REPLICA ||
+			 (piece->path == PATH_LANDED && piece->spread.run_bytes && !to->landed);
+	}
+	if (!around || !to->mapped)
+		return;
+	to->device = true;
+	pairs_side(pairs, ROLE_TRAINER, route->trainer, t)->device = false;
+}
+
 int dump_pair_facts(const struct dump *dump, struct problem *problem, struct error *error)
 {
 	const struct pairs *from = dump->labels.pairs;
@@ -207,7 +226,7 @@ int dump_pair_facts(const struct dump *dump, struct problem *problem, struct err
 	if (!pairs || !pairs_copy(pairs, &problem->pool, from))
 		return memory_error(error, "listing transports", sizeof(*pairs));
 	for (size_t i = 0; i < (size_t)pairs->count[ROLE_TRAINER] * pairs->list.count; i++)
-		pairs->sides[ROLE_TRAINER][i].mapped = true;
+		pairs->sides[ROLE_TRAINER][i].mapped = pairs->sides[ROLE_TRAINER][i].device = true;
 	problem->pairs = pairs;
 	for (size_t r = 0; r < dump->route_count; r++) {
 		const struct route *route = &dump->routes[r];
@@ -229,5 +248,7 @@ int dump_pair_facts(const struct dump *dump, struct problem *problem, struct err
 					true;
 		}
 	}
+	for (size_t r = 0; r < dump->route_count; r++)
+		note_device(pairs, dump, &dump->routes[r]);
 	return 0;
 }

@@ -177,6 +177,22 @@ SPREAD = {  # of trainers that are cut finer than the engine: flags, how what is
 IN_BLOCKS = ("gpu-to-gpu", "gpu-to-host", "host-to-gpu", "tcp")
 
 
+@pytest.mark.parametrize("train,around", [(FINER, "landed"), ("world=4,source=gathered", "replica")], ids=["finer", "whole"])
+def test_trainers__of_which_some_lie_on_the_host_reach_a_gpu_each_its_way(tmp_path, models, train, around):
+    dump, infer, flags = tmp_path / "plan.json", "engines=1,tp=2,ep=2", ["--verify", "--transport", "cuda,tcp", "--nic", "lo"]
+    with jobs.Job(tmp_path, models["qwen3-moe"], train, infer) as job:
+        job.controller("--dump", dump)
+        for rank in range(4):
+            job.worker("trainer", rank, *flags, *(["--memory", "cuda"] if rank % 2 else []), updates=3, env=LATE)
+        for rank in range(2):
+            job.worker("inference", rank, *flags, "--memory", "cuda", updates=3, env=LATE)
+        job.succeed()
+        job.verify(jobs.expected(models["qwen3-moe"], infer), [1, 2, 3])
+    ways = {(route["trainer"] % 2, route["how"]) for route in json.loads(dump.read_text())["routes"]}
+    assert ways == {(0, "direct"), (0, around), (1, "mapped")}
+    jobs.weft("route", "verify", dump, "--model", models["qwen3-moe"])
+
+
 def spread_of(dump):
     return {route["how"] for route in json.loads(dump.read_text())["routes"] if "run_bytes" in json.dumps(route)}
 
