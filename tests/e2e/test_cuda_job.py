@@ -161,20 +161,16 @@ FINER = "world=4,source=megatron,tp=2,ep=2,etp=2"
 FP8 = "engines=1,tp=2,ep=2,fp8=8x8"
 SPREAD = {  # of trainers that are cut finer than the engine: flags, how what is spread travels, --memory of the same plan
     "gpu-to-gpu": ([*CUDA, "--memory", "cuda", "--checksums"], "mapped", None),
-    "gpu-to-gpu-shadow": ([*CUDA, "--memory", "cuda", "--shadow"], "mapped", None),
     "gpu-to-gpu-staged": ([*CUDA, "--memory", "cuda", "--stage", "device", "--own-memory", "--checksums"], "mapped", None),
     "gpu-to-gpu-by-the-host": ([*CUDA, "--memory", "cuda", "--stage", "host", "--checksums"], "mapped", None),
     "gpu-to-host": ([*CUDA, "--memory", "trainer=cuda", "--checksums"], "mapped", None),
-    "gpu-to-own-memory-of-the-host": ([*CUDA, "--memory", "trainer=cuda", "--own-memory", "--checksums"], "landed", None),
-    "host-to-gpu": ([*CUDA, "--memory", "inference=cuda:1", "--checksums"], "landed", "process"),
     "host-to-gpu-staged": ([*CUDA, "--memory", "inference=cuda", "--stage", "device", "--landing-bytes", "1"], "landed", "process"),
     "shm": (["--transport", "shm", "--memory", "cuda", "--shadow", "--checksums"], "landed", "landed"),
     "shm-gpu-to-host": (["--transport", "shm", "--memory", "trainer=cuda", "--checksums"], "mapped", None),
     "tcp": ([*TCP, "--memory", "cuda", "--checksums"], "landed", "landed"),
-    "tcp-staged-on-the-host": ([*TCP, "--memory", "cuda", "--stage", "host", "--checksums"], "landed", None),
     "list": (["--transport", "cuda,tcp", "--nic", "lo", "--memory", "cuda", "--checksums"], "mapped", None),
 }
-IN_BLOCKS = ("gpu-to-gpu", "gpu-to-host", "host-to-gpu", "tcp")
+IN_BLOCKS = ("gpu-to-gpu", "tcp")
 
 
 @pytest.mark.parametrize("train,around", [(FINER, "landed"), ("world=4,source=gathered", "replica")], ids=["finer", "whole"])
@@ -183,11 +179,11 @@ def test_trainers__of_which_some_lie_on_the_host_reach_a_gpu_each_its_way(tmp_pa
     with jobs.Job(tmp_path, models["qwen3-moe"], train, infer) as job:
         job.controller("--dump", dump)
         for rank in range(4):
-            job.worker("trainer", rank, *flags, *(["--memory", "cuda"] if rank % 2 else []), updates=3, env=LATE)
+            job.worker("trainer", rank, *flags, *(["--memory", "cuda"] if rank % 2 else []), updates=2, env=LATE)
         for rank in range(2):
-            job.worker("inference", rank, *flags, "--memory", "cuda", updates=3, env=LATE)
+            job.worker("inference", rank, *flags, "--memory", "cuda", updates=2, env=LATE)
         job.succeed()
-        job.verify(jobs.expected(models["qwen3-moe"], infer), [1, 2, 3])
+        job.verify(jobs.expected(models["qwen3-moe"], infer), [1, 2])
     ways = {(route["trainer"] % 2, route["how"]) for route in json.loads(dump.read_text())["routes"]}
     assert ways == {(0, "direct"), (0, around), (1, "mapped")}
     jobs.weft("route", "verify", dump, "--model", models["qwen3-moe"])
@@ -203,9 +199,9 @@ def test_finer__than_the_engine_reaches_its_runs_by_every_way(tmp_path, models, 
     dump = tmp_path / "plan.json"
     with jobs.Job(tmp_path, models["qwen3-moe"], FINER, infer) as job:
         job.controller("--dump", dump)
-        job.workers("--verify", *flags, updates=3, env=RANDOM if infer == FP8 else LATE)
+        job.workers("--verify", *flags, updates=2, env=RANDOM if infer == FP8 else LATE)
         job.succeed()
-        job.verify(jobs.expected(models["qwen3-moe"], infer), [1, 2, 3])
+        job.verify(jobs.expected(models["qwen3-moe"], infer), [1, 2])
     assert spread_of(dump) == {how}
     if memory:
         planned = tmp_path / "planned.json"
