@@ -206,7 +206,7 @@ static void note_device(struct pairs *pairs, const struct dump *dump, const stru
 		const struct route_piece *piece = &dump->pieces[route->piece_first + p];
 
 		around = around || piece->path == PATH_REPLICA ||
-			 (piece->path == PATH_LANDED && piece->spread.run_bytes && !to->landed);
+			 (piece->path == PATH_LANDED && !to->landed);
 	}
 	if (!around || !to->mapped)
 		return;
