@@ -78,14 +78,14 @@ int windows_open(struct windows *windows, struct epoch *epoch, struct error *err
 	if (!bytes)
 		return 0;
 	rc = transport_region_allocate(epoch->options.domain, bytes, &windows->region, error);
-	if (!rc && params->device)
+	if (!rc && params_on_device(params))
 		rc = device_pin(params->device, transport_region_memory(windows->region),
 				transport_region_bytes(windows->region), error);
 	if (rc)
 		return error_wrap(error,
 				  "%llu bytes that pieces land in (landing_bytes, --landing-bytes)",
 				  (unsigned long long)bytes);
-	windows->pinned = params->device != NULL;
+	windows->pinned = params_on_device(params);
 	say(epoch, bytes);
 	return 0;
 }

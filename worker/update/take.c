@@ -117,7 +117,8 @@ static int queue(struct waiter *waiter, uint32_t p, struct error *error)
 		rc = queue_entry(waiter, p, window, n, &taking->bytes, error);
 	if (!rc && waiter->scatter)
 		rc = scatter_run(waiter->scatter, error);
-	if (rc || !waiter->epoch->options.params->device) /* by the processor: it is done */
+	if (rc ||
+	    !params_on_device(waiter->epoch->options.params)) /* by the processor: it is done */
 		return rc;
 	return device_mark(waiter->epoch->options.params->device, &taking->mark, error);
 }
