@@ -406,9 +406,9 @@ static struct pair_facts facts_of(const struct problem *problem, uint32_t traine
 {
 	const struct pairs *pairs = problem->pairs;
 	const struct pair_side *from, *to;
-	struct pair_facts facts = {
-		true, problem->trainer_registered[trainer], problem->inference_mapped[inference],
-		problem->inference_landed[inference]};
+	struct pair_facts facts = {true, problem->trainer_registered[trainer],
+				   problem->inference_mapped[inference],
+				   problem->inference_landed[inference]};
 	uint32_t transport;
 
 	if (!pairs)

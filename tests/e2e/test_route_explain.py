@@ -64,10 +64,9 @@ CUT = "trainers cut its rows finer than the engine, so that it is many short run
 BESIDE = "written beside the target's memory and put in place by the inference rank"
 
 
-@pytest.mark.parametrize("memory,how,because,way,others", [
-    ("mapped", "mapped", CUT, "packed straight into the target, which the trainer reaches", None),
-    ("process", "landed", CUT, BESIDE, "something else between the two is cut finer than in the engine")])
-def test_explain__says_why_what_is_cut_finer_goes_that_way(tmp_path, memory, how, because, way, others):
+@pytest.mark.parametrize("memory,how,because,way", [
+    ("mapped", "mapped", CUT, "packed straight into the target, which the trainer reaches"), ("process", "landed", CUT, BESIDE)])
+def test_explain__says_why_what_is_cut_finer_goes_that_way(tmp_path, memory, how, because, way):
     file = tmp_path / "plan.json"
     jobs.weft("route", "plan", *FINER, "--memory", memory, "--output", file)
     jobs.weft("route", "verify", file)
@@ -75,7 +74,16 @@ def test_explain__says_why_what_is_cut_finer_goes_that_way(tmp_path, memory, how
         said, = explain(*job, "--tensor", TENSOR, "--inference", 0)["ways"]
         assert (said["how"], said["because"], said["way"]) == (how, because, way)
         whole, = explain(*job, "--tensor", "model.layers.3.mlp.up_proj.weight", "--inference", 0)["ways"]
-        assert whole.get("because") == others
+        assert whole["how"] == "direct"  # whatever is sent beside it
+
+
+def test_explain__says_why_what_is_small_lands(tmp_path):
+    file, job = tmp_path / "plan.json", ("--model", "Qwen2.5-0.5B", "--train", "world=4,source=dtensor,mesh=2/2", "--infer", "engines=1,tp=1")
+    jobs.weft("route", "plan", *job, "--memory", "process", "--output", file)
+    jobs.weft("route", "verify", file)
+    said, = explain(file, "--tensor", "model.layers.3.self_attn.k_proj.bias", "--inference", 0)["ways"]
+    assert (said["how"], said["way"]) == ("landed", BESIDE)
+    assert said["because"] == "it is small, and is sent with all else that is small between the two"
 
 
 def test_explain__of_what_nobody_writes_says_that_alone():
