@@ -189,6 +189,13 @@ def test_trainers__of_which_some_lie_on_the_host_reach_a_gpu_each_its_way(tmp_pa
     jobs.weft("route", "verify", dump, "--model", models["qwen3-moe"])
 
 
+@pytest.mark.parametrize("flags,trainer_flags", [(["--transport", "cuda"], []), (["--transport", "tcp", "--checksums"], ["--memory", "cuda"])],
+                         ids=["host-to-gpu", "gpu-to-gpu-tcp"])
+def test_small__pieces_for_a_gpu_land_many_to_a_write(tmp_path, models, flags, trainer_flags):
+    jobs.run(tmp_path, models, "qwen3-moe", "world=6,source=dtensor,mesh=3/2", "engines=1,tp=4,ep=2", ["--verify", *flags], env=LATE,
+             trainer_flags=trainer_flags, inference_flags=["--memory", "cuda"])
+
+
 def spread_of(dump):
     return {route["how"] for route in json.loads(dump.read_text())["routes"] if "run_bytes" in json.dumps(route)}
 

@@ -78,8 +78,9 @@ void scatter_add(struct scatter *scatter, uint64_t piece, const struct spread *s
 	struct pack_cuda_part *part = &scatter->parts[scatter->count++];
 
 	WEFT_ASSERT_OP(scatter->count, <=, scatter->room);
-	pack_cuda_copy_init(part, from, bytes, piece);
-	pack_cuda_part_spread(part, spread, at);
+	pack_cuda_copy_init(part, from, bytes, piece + (spread->run_bytes ? 0 : at));
+	if (spread->run_bytes)
+		pack_cuda_part_spread(part, spread, at);
 }
 
 int scatter_run(struct scatter *scatter, struct error *error)

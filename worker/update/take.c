@@ -4,7 +4,7 @@
  * its places there are written again.
  *
  *   LANDED 17 ─► entries 12 .. 16 ─► one copy each, queued ─► all done ─► TAKEN 17
- *                                    and one kernel for all that are spread in a GPU's memory
+ *                                    and one kernel for all that are spread in a GPU's memory, or small
  */
 #include "worker/update/wait.h"
 
@@ -80,7 +80,7 @@ static int queue_entry(const struct waiter *waiter, uint32_t p, const unsigned c
 	}
 	piece = address_of(params_landed(params, waiter->copy, row->param)) + row->offset;
 	from = address_of(window + WINDOW_HEAD_BYTES + entry.at);
-	if (!row->spread.run_bytes)
+	if (!waiter->scatter || (!row->spread.run_bytes && entry.bytes >= MERGE_BYTES))
 		return device_queue_copy(params->device, DEVICE_KERNELS, piece + entry.from, from,
 					 entry.bytes, error);
 	scatter_add(waiter->scatter, piece, &row->spread, entry.from, from, entry.bytes);

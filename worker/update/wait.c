@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SCATTER_PIECES_MIN 8u
+
 /* ---- life ---- */
 
 static struct sums_piece piece_at(const struct epoch *epoch, size_t number, uint32_t copy)
@@ -46,14 +48,20 @@ static int open_sums(struct waiter *waiter, struct error *error)
 	return rc;
 }
 
-/* A GPU puts in place what lands for its own memory and is spread there. */
+/* A GPU puts in place what lands for its own memory and is spread there, or is small and one of several: a copy each would take
+ * longer than the bytes. */
 static bool scatters(const struct epoch *epoch)
 {
+	size_t small = 0;
+
 	for (size_t i = 0; i < epoch->plan->row_count; i++) {
 		const struct plan_row *row = &epoch->plan->rows[i];
 
-		if (row->path == PATH_LANDED && row->spread.run_bytes &&
-		    !params_by_processor(epoch->options.params, row->param))
+		if (row->path != PATH_LANDED ||
+		    params_by_processor(epoch->options.params, row->param))
+			continue;
+		small += row->bytes < MERGE_BYTES;
+		if (row->spread.run_bytes || small >= SCATTER_PIECES_MIN)
 			return true;
 	}
 	return false;
