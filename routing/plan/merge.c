@@ -1,30 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * merge.c -- keeps a plan from falling apart into small writes. Where trainers' boxes and an engine's meet in cells, a cell may be a
- * few rows of a few columns; a write of it takes as long as one of many times its bytes. So where a trainer has several of
- * them for one inference rank, they land: packed behind each other in the rank's window, many to a write, and put in place by the rank
- * (worker/update/schedule_land.c).
+ * few rows of a few columns; a write of it, of a norm or of the scales of a few blocks takes as long as one of many times its bytes. So where a
+ * trainer has several of them for one inference rank, they land: packed behind each other in the rank's window, many to a write,
+ * and put in place by the rank (worker/update/schedule_land.c).
  *
- *   pairs (tensor, rank) in several routes    a: 24 KiB  b: 3 KiB  c: 900 KiB ..         trainer 5 to rank 2
- *                                                │          │         └───────────────►  a write of its own, in place
- *                                                └────┬─────┘
- *                                                     ▼ one write, of all that is small
+ *   trainer 5 to rank 2      a: 24 KiB  b: 3 KiB  c: 900 KiB ..
+ *                                │          │         └───────────────►  a write of its own, in place
+ *                                └────┬─────┘
+ *                                     ▼ one write, of all that is small
  */
 #include "routing/plan/table.h"
 
 #include "base/array.h"
 #include "base/compare.h"
-
-/* Part of a pair that several routes bring: they follow each other. */
-static bool is_cut(const struct table *table, size_t r)
-{
-	const struct route *route = &table->routes[r];
-
-	return (r && route[-1].tensor == route->tensor &&
-		route[-1].inference == route->inference) ||
-	       (r + 1 < table->route_count && route[1].tensor == route->tensor &&
-		route[1].inference == route->inference);
-}
 
 static bool is_small(const struct route_piece *piece)
 {
@@ -36,7 +25,7 @@ static int count_small(const struct table *table, size_t r)
 	const struct route *route = &table->routes[r];
 	int count = 0;
 
-	if (!is_cut(table, r) || !problem_merges(table->problem, route->trainer, route->inference))
+	if (!problem_merges(table->problem, route->trainer, route->inference))
 		return 0;
 	for (uint32_t p = 0; p < route->piece_count; p++)
 		count += is_small(&table->pieces[route->piece_first + p]);
@@ -65,8 +54,7 @@ int table_merge(struct table *table, struct error *error)
 		uint64_t pair = table_pair(route);
 		size_t at = search_first(i, 0, kept, pairs.items[i] >= pair);
 
-		for (uint32_t p = 0; at < kept && pairs.items[at] == pair && is_cut(table, r) &&
-				     p < route->piece_count;
+		for (uint32_t p = 0; at < kept && pairs.items[at] == pair && p < route->piece_count;
 		     p++)
 			if (is_small(&table->pieces[route->piece_first + p]))
 				table->pieces[route->piece_first + p].path = PATH_LANDED;

@@ -83,9 +83,9 @@ int plan_options_check(const struct policy *policy, const struct plan_options *o
 int table_plan(struct table **table, const struct problem *problem, const struct policy *policy,
 	       const struct plan_options *options, struct error *error);
 void table_free(struct table **table);
-/* Between planning and proof: in jobs whose trainers hold boxes that are no whole rows, pieces of less than MERGE_BYTES of pairs
- * that several routes bring land, and so go out many to a write, where one trainer has MERGE_PIECES_MIN of them or more for one
- * inference rank whose memory it does not map (merge.c). */
+/* Between planning and proof: in jobs whose trainers hold boxes that are no whole rows, pieces of less than MERGE_BYTES
+ * land, and so go out many to a write, where one trainer has MERGE_PIECES_MIN of them or more for one inference rank whose memory it
+ * does not map (merge.c). */
 #define MERGE_PIECES_MIN 8
 int table_merge(struct table *table, struct error *error);
 /* A trainer and an inference rank. */

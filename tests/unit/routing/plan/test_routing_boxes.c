@@ -176,17 +176,7 @@ static bool boxed(const struct job *job)
 	return false;
 }
 
-static bool is_cut(const struct table *table, const struct route *route)
-{
-	uint32_t routes = 0;
-
-	for (size_t r = 0; r < table->route_count; r++)
-		routes += table->routes[r].tensor == route->tensor &&
-			  table->routes[r].inference == route->inference;
-	return routes > 1;
-}
-
-/* What is in runs; and of cut pairs what is in one, where there are many such between the two (all are small here). */
+/* What is in runs; and what is in one, where there are many such between the two (all are small here). */
 static bool lands(const struct job *job, const struct table *table, const struct route *route,
 		  const struct route_piece *piece)
 {
@@ -197,13 +187,12 @@ static bool lands(const struct job *job, const struct table *table, const struct
 	for (size_t r = 0; r < table->route_count; r++) {
 		const struct route *other = &table->routes[r];
 
-		if (other->trainer != route->trainer || other->inference != route->inference ||
-		    !is_cut(table, other))
+		if (other->trainer != route->trainer || other->inference != route->inference)
 			continue;
 		for (uint32_t p = 0; p < other->piece_count; p++)
 			small += !table->pieces[other->piece_first + p].spread.run_bytes;
 	}
-	return boxed(job) && is_cut(table, route) && small >= MERGE_PIECES_MIN;
+	return boxed(job) && small >= MERGE_PIECES_MIN;
 }
 
 static size_t merged; /* pieces, in all jobs */
