@@ -52,8 +52,8 @@ struct piece {
  * ends. */
 bool piece_cut_rows(const struct piece *piece, uint64_t lo, uint64_t hi, struct piece *out);
 /* The part of *piece in the box, whose rows are all the piece's: another piece, which may be spread; false when empty. *refused:
- * the piece is transformed in another way than into blocks, or the box ends inside of one, or its part lies with more than one
- * stride, and it cannot be cut so; then *out is not set. */
+ * the piece is made out of blocks or padded, or the box ends inside of a block that it becomes, or its part lies with more than one
+ * stride, or it is transposed and not all of its rows are in the box, and it cannot be cut so; then *out is not set. */
 bool piece_cut_columns(const struct piece *piece, const struct box *box, struct piece *out, bool *refused);
 /* Whether pieces that are transformed so may be cut in columns at all. */
 bool transform_cuts_columns(const struct transform *transform);

@@ -51,8 +51,23 @@ static bool in_units(const struct transform *transform, const struct box *piece,
 
 bool transform_cuts_columns(const struct transform *transform)
 {
-	return !transform->from_rows &&
-	       (transform->part == TRANSFORM_VALUES || transform->part == TRANSFORM_SCALES);
+	return !transform->from_rows && transform->part != TRANSFORM_PADDED;
+}
+
+/* Columns of what is transposed are rows of the parameter, which lie behind each other; a cut of its rows is none of these. */
+static bool cut_transposed(const struct piece *piece, const struct box *part, struct piece *out)
+{
+	uint32_t column = piece->src.dims - 1;
+	uint64_t column_bytes = piece->bytes / (piece->src.hi[column] - piece->src.lo[column]);
+
+	for (uint32_t d = 0; d < column; d++)
+		if (part->lo[d] != piece->src.lo[d] || part->hi[d] != piece->src.hi[d])
+			return false;
+	*out = *piece;
+	out->src = *part;
+	out->offset += (part->lo[column] - piece->src.lo[column]) * column_bytes;
+	out->bytes = (part->hi[column] - part->lo[column]) * column_bytes;
+	return true;
 }
 
 bool piece_cut_columns(const struct piece *piece, const struct box *box, struct piece *out,
@@ -69,6 +84,10 @@ bool piece_cut_columns(const struct piece *piece, const struct box *box, struct 
 		return false;
 	if (box_equal(&part, &piece->src)) {
 		*out = *piece;
+		return true;
+	}
+	if (piece->transform.part == TRANSFORM_TRANSPOSED) {
+		*refused = !cut_transposed(piece, &part, out);
 		return true;
 	}
 	columns = part;

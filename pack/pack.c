@@ -212,13 +212,39 @@ static void swap_dims(struct box *box)
 	*box = (struct box){2, {box->lo[1], box->lo[0]}, {box->hi[1], box->hi[0]}};
 }
 
+/* One matrix of several, by itself. */
+static void drop_index(struct pack_source *source, struct pack_held *held)
+{
+	held->place.offset += (source->src.lo[0] - held->box.lo[0]) * held->place.stride[0];
+	held->place.stride[0] = held->place.stride[1];
+	held->place.stride[1] = held->place.stride[2];
+	held->box = (struct box){
+		2, {held->box.lo[1], held->box.lo[2]}, {held->box.hi[1], held->box.hi[2]}};
+	source->src = (struct box){
+		2, {source->src.lo[1], source->src.lo[2]}, {source->src.hi[1], source->src.hi[2]}};
+	source->shape[0] = source->shape[1];
+	source->shape[1] = source->shape[2];
+	source->dims = 2;
+	source->held = held;
+}
+
 /* A matrix whose columns lie beside each other is another one, transposed: *turned, of `held`. False: it is none. */
 static bool turn(const struct pack_source *source, struct pack_source *turned,
 		 struct pack_held *held)
 {
 	const struct transform *transform = &source->transform;
 	const uint64_t *stride = source->held ? source->held->place.stride : NULL;
+	struct pack_source matrix;
+	struct pack_held alone;
 	struct runs runs;
+
+	if (source->held && transform->part == TRANSFORM_TRANSPOSED && source->dims == 3 &&
+	    box_within(&source->src, &source->held->box)) {
+		matrix = *source;
+		alone = *source->held;
+		drop_index(&matrix, &alone);
+		return turn(&matrix, turned, held);
+	}
 
 	/* one column, or one row, lies as it is wanted */
 	if (source->held && transform_plain(transform) &&

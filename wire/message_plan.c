@@ -91,7 +91,8 @@ static int check_spread(const struct plan_row *row, size_t index, struct error *
 	const struct spread *spread = &row->spread;
 	uint64_t between = 0;
 
-	if (spread->run_bytes && !transform_cuts_columns(&row->transform))
+	if (spread->run_bytes && (!transform_cuts_columns(&row->transform) ||
+				  row->transform.part == TRANSFORM_TRANSPOSED))
 		return error_set(
 			error, ERROR_MESSAGE,
 			"rows[%zu] is transformed, and in runs of %llu bytes: what is transformed is one run",

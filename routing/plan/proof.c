@@ -38,7 +38,7 @@ struct proof {
 	size_t *written_of;	 /* rank -> first; one more */
 	uint32_t **wanted;	 /* distinct layout -> its pieces by (param, offset), lazily */
 	struct box_cover cover;	 /* scratch */
-	bool spread;		 /* some piece is */
+	bool spread;		 /* some piece is, or is transposed, which is cut in columns too */
 };
 
 #define REFUSE(...) error_set(error, ERROR_UNPROVED, __VA_ARGS__)
@@ -82,11 +82,13 @@ static int check_piece(struct proof *proof, size_t r, uint64_t p, struct error *
 		return REFUSE_ROUTE("writes bytes %" PRIu64 " + %" PRIu64
 				    " of parameter '%s', which has %" PRIu64,
 				    piece->offset, piece->bytes, param->name, param->bytes);
-	proof->spread = proof->spread || piece->spread.run_bytes;
 	if (piece->transformed >= proof->problem->transformed_count)
 		return REFUSE_ROUTE("makes %" PRIu32 " of %zu things for parameter '%s'",
 				    piece->transformed, proof->problem->transformed_count,
 				    param->name);
+	proof->spread = proof->spread || piece->spread.run_bytes ||
+			proof->problem->transformed[piece->transformed].transform.part ==
+				TRANSFORM_TRANSPOSED;
 	if (!box_in_shape(&piece->src, tensor->dims, tensor->shape)) {
 		struct box shown = piece->src;
 

@@ -67,16 +67,32 @@ static bool count_blocks(const struct piece *want, struct box *box)
 	return true;
 }
 
+/* As the parameter has what is transposed: the last two dimensions change over. */
+static void turn(struct box *box)
+{
+	uint32_t d = box->dims - 1;
+	uint64_t lo = box->lo[d], hi = box->hi[d];
+
+	box->lo[d] = box->lo[d - 1];
+	box->hi[d] = box->hi[d - 1];
+	box->lo[d - 1] = lo;
+	box->hi[d - 1] = hi;
+}
+
 bool proof_place(const struct piece *want, const struct route_piece *piece)
 {
 	struct box in = want->src, box = piece->src;
 	struct spread spread;
 	uint64_t first, each;
 
-	if ((want->transform.part != TRANSFORM_VALUES &&
-	     want->transform.part != TRANSFORM_SCALES) ||
-	    want->transform.from_rows || !count_blocks(want, &in) || !count_blocks(want, &box) ||
-	    !lie(&in, &box, &first, &spread))
+	if (want->transform.part == TRANSFORM_PADDED || want->transform.from_rows ||
+	    !count_blocks(want, &in) || !count_blocks(want, &box))
+		return false;
+	if (want->transform.part == TRANSFORM_TRANSPOSED) {
+		turn(&in);
+		turn(&box);
+	}
+	if (!lie(&in, &box, &first, &spread))
 		return false;
 	each = want->bytes / box_elements(&in);
 	return piece->offset == want->offset + first * each &&

@@ -66,7 +66,8 @@ static int unsourced(const struct unit_builder *b, const struct unit_wants *want
 			"parameter '%s' of inference %" PRIu32
 			" is tensor '%s' transposed, so that each of its rows needs all rows "
 			"of the tensor, and no trainer holds rows %" PRIu64 "..%" PRIu64
-			" together: use source=gathered",
+			" together: use source=gathered, or one that cuts these rows at most as often as the engine "
+			"(megatron: tp, etp)",
 			layout->layout->params[piece->param].name, rank_of(problem, wants->layout),
 			problem->tensors[wants->tensor].name, lo, hi);
 	if (b->segments.items[unit_segment_at(b, part.lo[0])].cell_count)
@@ -119,6 +120,17 @@ static int cut_through(const struct unit_builder *b, const struct unit_wants *wa
 			rank_of(problem, wants->layout), piece->transform.to_columns,
 			problem->tensors[wants->tensor].name, box_text(cell, text, sizeof(text)),
 			piece->transform.to_columns);
+	if (piece->transform.part == TRANSFORM_TRANSPOSED)
+		return error_set(
+			error, ERROR_UNSUPPORTED,
+			"parameter '%s' of inference %" PRIu32
+			" is tensor '%s' transposed, so that each of its rows needs all rows of %s, and no trainer holds "
+			"these together, the one with %s not: cut such rows in trainers (tp, etp) at most as often as in "
+			"engines",
+			problem->layouts[wants->layout].layout->params[piece->param].name,
+			rank_of(problem, wants->layout), problem->tensors[wants->tensor].name,
+			box_text(&piece->src, need, sizeof(need)),
+			box_text(cell, text, sizeof(text)));
 	return error_set(
 		error, ERROR_UNSUPPORTED,
 		"parameter '%s' of inference %" PRIu32
@@ -224,7 +236,7 @@ static int common_holders(struct unit_builder *b, const struct unit_wants *wants
 	return 0;
 }
 
-/* Is anything of it transposed, padded, or made of blocks? Then it is not cut into cells. */
+/* Is anything of it padded, or made out of blocks? Then it is not cut into cells. */
 static bool keeps_columns(const struct unit_wants *wants)
 {
 	for (size_t i = 0; i < wants->count; i++)

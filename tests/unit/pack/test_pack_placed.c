@@ -78,6 +78,30 @@ static void check_parts(const struct pack *pack, const void *want, uint64_t grai
 	}
 }
 
+/* The same as one matrix of several: dimension 0 counts them. */
+static void stack(struct pack_source *source, struct pack_held *held)
+{
+	const struct pack_source one = *source;
+	const struct pack_held from = *held;
+
+	source->dims = 3;
+	source->shape[0] = 5;
+	source->src = held->box = (struct box){3, {2}, {3}};
+	for (int d = 0; d < 2; d++) {
+		source->shape[d + 1] = one.shape[d];
+		source->src.lo[d + 1] = one.src.lo[d];
+		source->src.hi[d + 1] = one.src.hi[d];
+		held->box.lo[d + 1] = from.box.lo[d];
+		held->box.hi[d + 1] = from.box.hi[d];
+		held->place.stride[d + 1] = from.place.stride[d];
+	}
+	held->place.stride[0] = 17;
+	if (held->place.offset >= 17) { /* the second of those that are held */
+		held->box.lo[0]--;
+		held->place.offset -= 17;
+	}
+}
+
 static void check_matrix(bool turned, enum transform_part part, enum dtype to, uint64_t *random)
 {
 	static uint32_t want[ELEMENTS];
@@ -113,6 +137,12 @@ static void check_matrix(bool turned, enum transform_part part, enum dtype to, u
 	check_parts(&pack, to == DTYPE_F32 ? (const void *)want : plain,
 		    part == TRANSFORM_VALUES && to == DTYPE_BF16 && !turned ? 1 : dtype_bytes(to),
 		    random);
+	if (part != TRANSFORM_TRANSPOSED)
+		return;
+	stack(&source, &held);
+	if (pack_init(&pack, &source, &error))
+		fail_msg("%s", error.text);
+	check_parts(&pack, plain, dtype_bytes(to), random);
 }
 
 static void test_placed__is_copied_converted_and_transposed_from_any_strides(void **state)
