@@ -2,6 +2,7 @@
 #include "job/parallel.h"
 
 #include "base/array.h"
+#include "job/parallel_layout.h"
 #include "job/spec_keys.h"
 #include "base/text.h"
 #include <stddef.h>
@@ -25,6 +26,8 @@ static const struct spec_choice order_choices[] = {
 static const struct spec_choice grouped_choices[] = {
 	{"each", GROUPED_EACH}, {"one", GROUPED_ONE}, {"legacy", GROUPED_LEGACY}, {NULL, 0}};
 
+static const struct spec_choice out_norm_choices[] = {{"plus_one", OUT_NORM_PLUS_ONE}, {NULL, 0}};
+
 #define VOCAB_PAD 128 /* make_vocab_size_divisible_by */
 static const struct spec_key train_keys[] = {
 	{"world", TRAIN(world), 1, PARALLEL_RANKS_MAX, 1, NULL, true},
@@ -43,6 +46,11 @@ static const struct spec_key train_keys[] = {
 	{"account_loss", TRAIN(account_loss), 0, 1, 0, NULL, false},
 	{"grouped", TRAIN(grouped), 0, 0, GROUPED_EACH, grouped_choices, false},
 	{"vocab_pad", TRAIN(vocab_pad), 1, 1 << 20, VOCAB_PAD, NULL, false},
+	{"mtp", TRAIN(mtp), 1, 100000, 0, NULL, false},
+	{"mtp_stage", TRAIN(mtp_stage), 1, PARALLEL_STAGES_MAX, 0, NULL, false},
+	{"glu_interleave", TRAIN(glu_interleave), 1, 1 << 20, 0, NULL, false},
+	{"shared_glu_interleave", TRAIN(shared_glu_interleave), 1, 1 << 20, 0, NULL, false},
+	{"out_norm", TRAIN(out_norm), 0, 0, OUT_NORM_ONLY, out_norm_choices, false},
 	{"orig", TRAIN(orig), 0, 1, 0, NULL, false},
 };
 
@@ -69,6 +77,11 @@ static const struct {
 	OF(account_loss, ONLY(TRAIN_MEGATRON)),
 	OF(grouped, ONLY(TRAIN_MEGATRON)),
 	OF(vocab_pad, ONLY(TRAIN_MEGATRON)),
+	OF(mtp, ONLY(TRAIN_MEGATRON)),
+	OF(mtp_stage, ONLY(TRAIN_MEGATRON)),
+	OF(glu_interleave, ONLY(TRAIN_MEGATRON)),
+	OF(shared_glu_interleave, ONLY(TRAIN_MEGATRON)),
+	OF(out_norm, ONLY(TRAIN_MEGATRON)),
 	OF(orig, ONLY(TRAIN_FSDP1)),
 };
 
@@ -95,6 +108,12 @@ static int take_list(const struct spec_parse *parse, const char *key, const char
 	return 1;
 }
 
+/* A spec, and what becomes part of it when all its keys are known. */
+struct train_parse {
+	struct train_spec spec;
+	struct parallel_layout layout;
+};
+
 static int take_lists(struct spec_parse *parse, const char *key, const char *value,
 		      struct error *error)
 {
@@ -102,6 +121,10 @@ static int take_lists(struct spec_parse *parse, const char *key, const char *val
 	uint32_t mesh[3], count = 0;
 	int rc;
 
+	if (strcmp(key, "layout") == 0)
+		return parallel_layout_read(&((struct train_parse *)parse->target)->layout,
+					    parse->spec, value, error)
+			       ?: 1;
 	if (strcmp(key, "layers") == 0)
 		return take_list(parse, key, value, spec->stage_layers, &spec->stage_layers_count,
 				 PARALLEL_STAGES_MAX, "8/8/5", error);
@@ -157,6 +180,11 @@ static int check_keys(const struct train_spec *spec, const char *string, struct 
 			spec->fsdp);
 	if (spec->replicate && spec->source != TRAIN_DTENSOR)
 		return REFUSE(string, "mesh is a key of source=dtensor");
+	if (spec->stage_layers_count && spec->source == TRAIN_FSDP1)
+		return REFUSE(
+			string,
+			"layers is no key of source=fsdp1, which has no stages: its units are "
+			"layers already; leave it out");
 	if (spec->source == TRAIN_DTENSOR && !spec->replicate)
 		return REFUSE(string, "source=dtensor needs its mesh: mesh=fsdp, mesh=fsdp/tp or "
 				      "mesh=replicas/fsdp/tp, as in mesh=4/2");
@@ -191,8 +219,30 @@ static int check_megatron(const struct train_spec *spec, const char *string, str
 			"layers says all that first, last and account_* say; give one or the other");
 	if ((spec->first || spec->last) && spec->pp == 1)
 		return REFUSE(string, "first and last are stages of their own: pp is at least 2");
+	if (spec->vpp > 1 && spec->pp == 1)
+		return REFUSE(
+			string,
+			"vpp=%u are chunks of each stage and pp=1 is one stage, which Megatron refuses: pp is "
+			"at least 2, or leave vpp out",
+			spec->vpp);
 	if ((spec->first || spec->last) && (spec->account_embedding || spec->account_loss))
 		return REFUSE(string, "first and last exclude account_embedding and account_loss");
+	return 0;
+}
+
+/* In the last stage they are where Megatron has them anyway; with one stage, in that. */
+static int check_mtp(struct train_spec *spec, const char *string, struct error *error)
+{
+	if (spec->mtp_stage && !spec->mtp)
+		return REFUSE(string,
+			      "mtp_stage=%u says where MTP layers are; say how many with mtp=",
+			      spec->mtp_stage);
+	if (spec->mtp_stage >= spec->pp)
+		return REFUSE(string,
+			      "mtp_stage=%u is no stage of pp=%u; the first is 0, and has none",
+			      spec->mtp_stage, spec->pp);
+	if (spec->mtp_stage == spec->pp - 1)
+		spec->mtp_stage = 0;
 	return 0;
 }
 
@@ -214,17 +264,22 @@ static int check_dtensor(const struct train_spec *spec, const char *string, stru
 
 int train_spec_parse(struct train_spec *spec, const char *string, struct error *error)
 {
-	struct train_spec made = {0};
+	struct train_parse parsed = {0};
 	struct spec_parse parse = {.flag = "--train",
 				   .spec = string,
 				   .example = "world=4,source=gathered",
 				   .rows = train_keys,
 				   .row_count = ARRAY_SIZE(train_keys),
-				   .target = &made,
+				   .target = &parsed,
 				   .other = take_lists,
-				   .other_keys = "layers, mesh"};
+				   .other_keys = "layers, layout, mesh",
+				   .listed = "layout"};
 	int rc = spec_parse_keys(&parse, error);
+	struct train_spec made;
 
+	if (rc == 0 && parsed.layout.stages)
+		rc = parallel_layout_apply(&parsed.layout, &parsed.spec, string, error);
+	made = parsed.spec;
 	if (rc == 0 && made.world % made.pp != 0)
 		rc = REFUSE(string, "pp=%u does not divide world=%u", made.pp, made.world);
 	if (rc == 0)
@@ -234,6 +289,8 @@ int train_spec_parse(struct train_spec *spec, const char *string, struct error *
 			    made.world / made.pp);
 	if (rc == 0 && made.source == TRAIN_MEGATRON)
 		rc = check_megatron(&made, string, error);
+	if (rc == 0)
+		rc = check_mtp(&made, string, error);
 	if (rc == 0 && made.source == TRAIN_DTENSOR)
 		rc = check_dtensor(&made, string, error);
 	if (rc == 0 && made.stage_layers_count && made.stage_layers_count != made.pp * made.vpp)

@@ -3,6 +3,7 @@
  * parallel.h -- parallel layouts as one string, the same everywhere:
  *   --train world=256,pp=8,source=gathered      --train world=16,fsdp=8,source=sharded
  *   --train world=128,source=megatron,tp=4,pp=4,ep=8,etp=1
+ *   --train world=16,source=megatron,pp=4,layout=Ett|(tt|)*2,mL   (Megatron's own string: becomes vpp, layers and mtp)
  *   --train world=16,source=dtensor,mesh=2/4/2    (replicas / fsdp / tp; mesh=4/2 and mesh=4 leave out from the left and right)
  *   --train world=8,source=zero3                  --train world=8,source=fsdp1,orig=1
  *   --infer engines=8,tp=32,ep=32,dp=8,dp_lm_head=1,moe_dense_tp=1
@@ -27,6 +28,8 @@ enum train_source { TRAIN_GATHERED, TRAIN_SHARDED, TRAIN_MEGATRON, TRAIN_DTENSOR
 enum train_order { ORDER_DP_PP, ORDER_PP_DP };
 /* How Megatron keeps the experts of a rank: a parameter each, all in one, or all in one of the legacy GroupedMLP, transposed. */
 enum train_grouped { GROUPED_EACH, GROUPED_ONE, GROUPED_LEGACY };
+/* Whether the trainer keeps the norm behind linear attention a second time, as the checkpoint has it (docs/sources.md). */
+enum train_out_norm { OUT_NORM_ONLY, OUT_NORM_PLUS_ONE };
 
 struct train_spec {
 	uint32_t world;            /* trainers */
@@ -40,6 +43,10 @@ struct train_spec {
 	uint32_t first, last;      /* megatron: layers of the first and of the last stage; 0: as the others */
 	uint32_t account_embedding, account_loss; /* megatron, flags: they count as a layer */
 	uint32_t grouped;          /* megatron: enum train_grouped */
+	uint32_t mtp, mtp_stage;   /* megatron: how many MTP layers it has, and in which stage; 0: in the last */
+	uint32_t glu_interleave, shared_glu_interleave; /* megatron: rows of gate and of up in turn, of routed and of
+							   shared experts; 0: all of gate, then all of up */
+	uint32_t out_norm;         /* megatron: enum train_out_norm */
 	uint32_t vocab_pad;        /* megatron: the vocabulary is rounded up to that times tp; 1: to what tp divides */
 	uint32_t replicate, mesh_fsdp, mesh_tp; /* dtensor */
 	uint32_t orig;             /* fsdp1, flag: use_orig_params, which begins each parameter at 16 bytes */

@@ -78,6 +78,15 @@ static int take_key(struct spec_parse *parse, const char *key, const char *value
 	return unknown_key(parse, key, error);
 }
 
+/* What stands behind the item and is no key=value is of it too: the comma between them comes back. */
+static void join(char **rest)
+{
+	while (*rest && (*rest)[strcspn(*rest, ",=")] != '=') {
+		(*rest)[-1] = ',';
+		strsep(rest, ",");
+	}
+}
+
 int spec_parse_keys(struct spec_parse *parse, struct error *error)
 {
 	char copy[PARALLEL_TEXT_BYTES];
@@ -99,6 +108,8 @@ int spec_parse_keys(struct spec_parse *parse, struct error *error)
 		if (!value)
 			return REFUSE("'%s' is not key=value", item);
 		*value++ = '\0';
+		if (parse->listed && strcmp(item, parse->listed) == 0)
+			join(&rest);
 		rc = take_key(parse, item, value, error);
 		if (rc)
 			return rc;

@@ -37,6 +37,7 @@ struct spec_parse {
 	int (*other)(struct spec_parse *parse, const char *key, const char *value,
 		     struct error *error);
 	const char *other_keys; /* their names */
+	const char *listed;     /* the key whose value may have commas: what follows it without a '=' is of it. NULL: none */
 	uint32_t seen;
 };
 

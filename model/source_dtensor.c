@@ -12,6 +12,7 @@
  */
 #include "model/source.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -125,10 +126,30 @@ static int hold_expert(const struct source_job *job, size_t order, enum source_c
 				    (tensor->expert - of[0].lo) * shape[1] * shape[2], NULL, error);
 }
 
+/* Ranks without an expert would wait for those that have them. */
+static int check_ep(const struct source_job *job, struct error *error)
+{
+	uint64_t experts = job->model->config.experts;
+	uint32_t ep = job->train->ep;
+
+	if (ep > 1 && !experts)
+		return error_set(
+			error, ERROR_CONFIG,
+			"--train: ep=%u is of experts, and %s has none: leave it out; mesh= "
+			"says all else",
+			ep, job->model->name);
+	if (ep > experts && ep > 1)
+		return error_set(error, ERROR_CONFIG,
+				 "--train: ep=%u is more than the %" PRIu64
+				 " experts of %s: each rank of ep has one at least",
+				 ep, experts, job->model->name);
+	return 0;
+}
+
 int source_dtensor(const struct source_job *job, struct error *error)
 {
 	bool cut = job->train->mesh_tp > 1;
-	int rc = 0;
+	int rc = check_ep(job, error);
 
 	for (size_t t = 0; t < job->model->tensor_count && !rc; t++) {
 		const struct model_tensor *tensor = &job->model->tensors[t];

@@ -205,9 +205,11 @@ static void test_layers__are_in_the_stages_and_chunks_of_megatron(void **unused)
 		{"pp=4,first=1,last=3", 10, "0:[0] 1:[1,2,3] 2:[4,5,6] 3:[7,8,9]"},
 		{"pp=4,vpp=2,first=2,last=6", 16,
 		 "0:[0],[8] 1:[1,2],[9,10] 2:[3,4],[11,12] 3:[5,6,7],[13,14,15]"},
-		/* layout strings: Et|tt|t|ttL and Ett|(tt|)*2,mL */
 		{"pp=2,vpp=2,layers=1/2/1/2", 6, "0:[0],[3] 1:[1,2],[4,5]"},
 		{"pp=4,layers=2/2/2/0", 6, "0:[0,1] 1:[2,3] 2:[4,5] 3:[]"},
+		{"pp=2,layout=Et|tt|t|ttL", 6, "0:[0],[3] 1:[1,2],[4,5]"},
+		{"pp=4,layout=Ett|(tt|)*2,mL", 6, "0:[0,1] 1:[2,3] 2:[4,5] 3:[]"},
+		{"layout=(Ett|t*2|)*1,|mL,pp=2", 4, "0:[0,1],[] 1:[2,3],[]"},
 		/* and by the same rules: one end alone, and all of the layers at both */
 		{"pp=3,first=3", 7, "0:[0,1,2] 1:[3,4] 2:[5,6]"},
 		{"pp=3,last=1", 7, "0:[0,1,2] 1:[3,4,5] 2:[6]"},

@@ -352,6 +352,20 @@ static void test_dtensor__only_tensor_parallelism_needs_to_know_the_class(void *
 	}
 }
 
+static void test_dtensor__refuses_an_ep_without_experts_to_cut(void **state)
+{
+	struct model *dense = source_open("Qwen3ForCausalLM", SOURCE_DENSE, 2),
+		     *sparse = open_experts(8, 12);
+
+	(void)state;
+	source_refused(dense, "world=4,source=dtensor,mesh=4,ep=2", ERROR_CONFIG,
+		       "ep=2 is of experts, and Qwen3ForCausalLM has none");
+	source_refused(sparse, "world=16,source=dtensor,mesh=16,ep=16", ERROR_CONFIG,
+		       "ep=16 is more than the 8 experts");
+	model_close(&dense);
+	model_close(&sparse);
+}
+
 static void test_dtensor__every_failed_allocation_is_an_error_without_leak(void **state)
 {
 	struct model *model = open_experts(8, 12);
@@ -368,6 +382,7 @@ int main(void)
 		cmocka_unit_test(test_dtensor__experts_are_cut_as_titan_cuts_them),
 		cmocka_unit_test(test_dtensor__all_ranks_have_the_checkpoint_whatever_the_class),
 		cmocka_unit_test(test_dtensor__only_tensor_parallelism_needs_to_know_the_class),
+		cmocka_unit_test(test_dtensor__refuses_an_ep_without_experts_to_cut),
 		cmocka_unit_test(test_dtensor__every_failed_allocation_is_an_error_without_leak),
 	};
 
