@@ -22,7 +22,7 @@
 /* Boxes of one tensor; of these that have a row in common, and boxes that mix in one local parameter. No trainer that is known has
  * nearly as many, and what is done with them is not linear in them. */
 #define HELD_OF_TENSOR_MAX 4096
-#define HELD_ABREAST_MAX 64
+#define HELD_ABREAST_MAX 128
 
 struct held {
 	uint32_t tensor;

@@ -87,7 +87,8 @@ struct model {
 	 * sizes the layers alone. */
 	struct layout_file *file;
 	/* Checkpoint order, tensor_count of them; then up to all_count those of MTP layers, which
-	 * engines leave to their draft model: they are not held, needed or routed. */
+	 * engines leave to their draft model: they are not needed or routed, and held by Megatron's
+	 * trainers alone, with mtp=. */
 	struct model_tensor *tensors;
 	size_t tensor_count, all_count;
 	struct strmap names;          /* tensor name to index, of all */

@@ -32,7 +32,7 @@ int source_box(const struct source_job *job, size_t order, const struct box *box
 /* The local parameter of that name, made with that shape when it is new. */
 int64_t source_local(const struct source_job *job, const char *name, enum dtype dtype, uint32_t dims,
 		     const uint64_t *shape, struct error *error);
-/* Its name without "model.layers.{i}.", and what "{e}" is of an expert; the name as it is outside of layers. */
+/* Its name without "model.layers.{i}." (or what its class calls layers), and what "{e}" is of an expert; the name as it is outside of layers. */
 const char *source_suffix(const struct model *model, const struct model_tensor *tensor);
 /* Rotary frequencies: a checkpoint may have them, and a trainer has them as no parameter. */
 bool source_is_buffer(const struct model *model, const struct model_tensor *tensor);
@@ -51,6 +51,11 @@ enum source_cut {
 	SOURCE_QKV,        /* all three in one tensor of the checkpoint */
 	SOURCE_GATE, SOURCE_UP, /* rows: of linear_fc1 with megatron */
 	SOURCE_GATE_UP,    /* both in one tensor of the checkpoint */
+	/* megatron alone: */
+	SOURCE_LINEAR_QKVZ, SOURCE_LINEAR_BA, /* of linear attention, rows by key heads: of in_proj */
+	SOURCE_LINEAR_CONV, /* all q, all k, all values: a share of each */
+	SOURCE_OUT_NORM,    /* the norm behind it, which Megatron has as another number */
+	SOURCE_STACKED,     /* of all experts in one tensor, which is cut by ep alone */
 };
 
 /* One tensor of a layer, by its name without the layer; "{e}" stands for an expert's number. */

@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#define INPUT_NORM	"input_layernorm.weight"
 #define PRE_FEEDFORWARD "pre_feedforward_layernorm.weight"
 #define QKV_NAME	"self_attention.linear_qkv."
 #define EXPERT_ROWS(prefix, gate, up, down)                                                       \
@@ -39,8 +40,7 @@ static const struct source_row rows[] = {
 	 NULL},
 	{"lm_head.weight", SOURCE_VOCABULARY, "output_layer.weight", NULL, NULL},
 	{"model.norm.weight", SOURCE_WHOLE, "decoder.final_layernorm.weight", NULL, NULL},
-	{"input_layernorm.weight", SOURCE_WHOLE, QKV_NAME "layer_norm_weight",
-	 "input_layernorm.weight", NULL},
+	{INPUT_NORM, SOURCE_WHOLE, QKV_NAME "layer_norm_weight", "input_layernorm.weight", NULL},
 	{"post_attention_layernorm.weight", SOURCE_WHOLE, "mlp.linear_fc1.layer_norm_weight", NULL,
 	 "pre_mlp_layernorm.weight"},
 	{"post_self_attn_layernorm.weight", SOURCE_WHOLE, NULL, NULL, NULL},
@@ -93,6 +93,58 @@ static const struct source_row rows[] = {
 	EXPERT_ROWS("block_sparse_moe.experts.", "w1", "w3", "w2"),
 };
 
+#define LINEAR_ROW(name, cut, megatron)                                          \
+	{                                                                        \
+		"linear_attn." name, cut, "self_attention." megatron, NULL, NULL \
+	}
+#define PAIR_ROWS(name, megatron)                                       \
+	{name ".weight", SOURCE_WHOLE, megatron "weight", NULL, NULL},  \
+	{                                                               \
+		name ".bias", SOURCE_WHOLE, megatron "bias", NULL, NULL \
+	}
+#define CONV1D_ROWS(name, weight, bias, megatron)                 \
+	{name ".weight", weight, megatron ".weight", NULL, NULL}, \
+	{                                                         \
+		name ".bias", bias, megatron ".bias", NULL, NULL  \
+	}
+/* What Megatron's trainers alone are known to cut. */
+static const struct source_row megatron_rows[] = {
+	/* layers that predict further tokens, beside the layer of the model inside of each */
+	{"enorm.weight", SOURCE_WHOLE, NULL, NULL, NULL},
+	{"hnorm.weight", SOURCE_WHOLE, NULL, NULL, NULL},
+	{"eh_proj.weight", SOURCE_ROWS, NULL, NULL, NULL},
+	{"shared_head.norm.weight", SOURCE_WHOLE, "final_layernorm.weight", NULL, NULL},
+	/* Qwen3-Next */
+	LINEAR_ROW("dt_bias", SOURCE_ROWS, "dt_bias"),
+	LINEAR_ROW("A_log", SOURCE_ROWS, "A_log"),
+	LINEAR_ROW("conv1d.weight", SOURCE_LINEAR_CONV, "conv1d.weight"),
+	LINEAR_ROW("in_proj_qkvz.weight", SOURCE_LINEAR_QKVZ, "in_proj.weight"),
+	LINEAR_ROW("in_proj_ba.weight", SOURCE_LINEAR_BA, "in_proj.weight"),
+	LINEAR_ROW("norm.weight", SOURCE_OUT_NORM, "out_norm.weight_plus_one"),
+	LINEAR_ROW("out_proj.weight", SOURCE_COLUMNS, "out_proj.weight"),
+	/* gpt-oss */
+	{"self_attn.sinks", SOURCE_ROWS, "self_attention.core_attention.softmax_offset", NULL,
+	 NULL},
+	PAIR_ROWS("mlp.router", "mlp.router."),
+	{"mlp.experts.gate_up_proj", SOURCE_STACKED, "mlp.experts.linear_fc1.weight", NULL, NULL},
+	{"mlp.experts.gate_up_proj_bias", SOURCE_STACKED, "mlp.experts.linear_fc1.bias", NULL,
+	 NULL},
+	{"mlp.experts.down_proj", SOURCE_STACKED, "mlp.experts.linear_fc2.weight", NULL, NULL},
+	{"mlp.experts.down_proj_bias", SOURCE_STACKED, "mlp.experts.linear_fc2.bias", NULL, NULL},
+	/* GPT-2 */
+	{"transformer.wte.weight", SOURCE_VOCABULARY, "embedding.word_embeddings.weight", NULL,
+	 NULL},
+	{"transformer.wpe.weight", SOURCE_WHOLE, "embedding.position_embeddings.weight", NULL,
+	 NULL},
+	PAIR_ROWS("ln_1", QKV_NAME "layer_norm_"),
+	CONV1D_ROWS("attn.c_attn", SOURCE_QKV, SOURCE_QKV, "self_attention.linear_qkv"),
+	CONV1D_ROWS("attn.c_proj", SOURCE_COLUMNS, SOURCE_WHOLE, "self_attention.linear_proj"),
+	PAIR_ROWS("ln_2", "mlp.linear_fc1.layer_norm_"),
+	CONV1D_ROWS("mlp.c_fc", SOURCE_ROWS, SOURCE_ROWS, "mlp.linear_fc1"),
+	CONV1D_ROWS("mlp.c_proj", SOURCE_COLUMNS, SOURCE_WHOLE, "mlp.linear_fc2"),
+	PAIR_ROWS("transformer.ln_f", "decoder.final_layernorm."),
+};
+
 /* With a norm before and one behind each half of a layer (Gemma), what others call the one before the second half is the one
  * behind the first. */
 static const struct source_row sandwich = {"post_attention_layernorm.weight", SOURCE_WHOLE,
@@ -109,10 +161,11 @@ static bool has_sandwich(const struct family *family)
 
 const char *source_suffix(const struct model *model, const struct model_tensor *tensor)
 {
+	static const char layer[] = "{i}.";
 	const char *pattern = model->config.family->rules[tensor->rule].tensor;
-	size_t prefix = strlen(LAYER_PREFIX);
+	const char *found = strstr(pattern, layer);
 
-	return strncmp(pattern, LAYER_PREFIX, prefix) == 0 ? pattern + prefix : pattern;
+	return found ? found + strlen(layer) : pattern;
 }
 
 int source_unknown(const struct source_job *job, const struct model_tensor *tensor, const char *why,
@@ -126,29 +179,47 @@ int source_unknown(const struct source_job *job, const struct model_tensor *tens
 		job->model->config.family ? job->model->config.family->model_type : "none", why);
 }
 
+static const struct source_row *find(const struct source_row *table, size_t count,
+				     const char *suffix)
+{
+	for (size_t i = 0; i < count; i++)
+		if (strcmp(table[i].suffix, suffix) == 0)
+			return &table[i];
+	return NULL;
+}
+
+/* Where the class, or the layer, has it elsewhere. */
+static void place_row(struct source_row *row, const struct model_config *config, int64_t layer)
+{
+	if (strcmp(row->suffix, sandwich.suffix) == 0 && has_sandwich(config->family))
+		*row = sandwich;
+	if (row->latent && config->kv_lora_rank)
+		row->megatron = row->latent;
+	if (row->sparse && layer >= (int64_t)config->dense_layers && config->experts)
+		row->megatron = row->sparse;
+	if (row->cut == SOURCE_Q && config->kv_lora_rank)
+		row->cut = SOURCE_ROWS;
+	if (strcmp(row->suffix, INPUT_NORM) == 0 && condition_holds(IF_LINEAR, config, layer))
+		row->megatron = "self_attention.in_proj.layer_norm_weight";
+}
+
 int source_find_row(const struct source_job *job, const struct model_tensor *tensor,
 		    struct source_row *row, struct error *error)
 {
 	const struct model *model = job->model;
+	const struct source_row *found;
 	const char *suffix;
 
 	if (!model->config.family)
 		return source_unknown(job, tensor, "the model is a layout file's", error);
 	suffix = source_suffix(model, tensor);
-	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-		if (strcmp(rows[i].suffix, suffix) == 0) {
-			*row = rows[i];
-			if (strcmp(suffix, sandwich.suffix) == 0 &&
-			    has_sandwich(model->config.family))
-				*row = sandwich;
-			if (row->latent && model->config.kv_lora_rank)
-				row->megatron = row->latent;
-			if (row->sparse && tensor->layer >= (int64_t)model->config.dense_layers &&
-			    model->config.experts)
-				row->megatron = row->sparse;
-			if (row->cut == SOURCE_Q && model->config.kv_lora_rank)
-				row->cut = SOURCE_ROWS;
-			return 0;
-		}
-	return source_unknown(job, tensor, "no such trainer of this family is known", error);
+	found = find(rows, ARRAY_SIZE(rows), suffix);
+	if (!found && job->train->source == TRAIN_MEGATRON)
+		found = find(megatron_rows, ARRAY_SIZE(megatron_rows), suffix);
+	if (!found)
+		return source_unknown(job, tensor, "no such trainer of this family is known",
+				      error);
+	*row = *found;
+	place_row(row, &model->config, tensor->layer);
+	return 0;
 }

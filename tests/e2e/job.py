@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -88,6 +89,20 @@ CONFIGS = {
                      "quantization_config": {"quant_method": "fp8", "weight_block_size": [16, 8]}},
 }
 
+# of classes whose tests are apart: not in every test of all families
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 203,
+         "torch_dtype": "bfloat16"}
+MORE_CONFIGS = {
+    "gpt2": {"architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 203,
+             "n_positions": 40, "torch_dtype": "float32"},
+    "qwen3-next": {"architectures": ["Qwen3NextForCausalLM"], **SMALL, "num_key_value_heads": 4, "head_dim": 16,
+                   "num_experts": 4, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48,
+                   "linear_num_value_heads": 8, "linear_num_key_heads": 4, "linear_key_head_dim": 16,
+                   "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4, "full_attention_interval": 2},
+    "gpt-oss": {"architectures": ["GptOssForCausalLM"], **SMALL, "num_key_value_heads": 4, "head_dim": 16,
+                "intermediate_size": 128, "num_local_experts": 4},
+}
+
 
 def weft(*arguments, check=True, timeout=300, program=WEFT):
     done = subprocess.run([str(program), *map(str, arguments)], capture_output=True, text=True, timeout=timeout)
@@ -105,17 +120,22 @@ def elsewhere(folder, host):
             'hostname "$0" && mount --bind "$1" /proc/sys/kernel/random/boot_id && shift && exec "$@"', host, boot]
 
 
+def config_of(kind):
+    return CONFIGS.get(kind) or MORE_CONFIGS[kind]
+
+
 def make_model(folder, kind, **changes):
     """A checkpoint of a small model; returns its folder."""
     source = folder / f"{kind}-config"
     source.mkdir(parents=True)
-    (source / "config.json").write_text(json.dumps({**CONFIGS[kind], **changes}))
+    (source / "config.json").write_text(json.dumps({**config_of(kind), **changes}))
     weft("checkpoint", "make", source / "config.json", folder / kind)
     return folder / kind
 
 
 def spec(text):
-    return dict(item.split("=", 1) for item in text.split(","))
+    """Of a spec; what has no "=" is of the value before it, as commas of a layout are."""
+    return dict(item.split("=", 1) for item in re.split(r",(?=[^,|]*=)", text))
 
 
 def counts(train, infer):

@@ -19,8 +19,7 @@ CONFIGS = {
     "mixtral": {"architectures": ["MixtralForCausalLM"], **SMALL, "num_local_experts": 4},
     "phi3": {"architectures": ["Phi3ForCausalLM"], **SMALL},
     "gemma3": {"architectures": ["Gemma3ForCausalLM"], **SMALL, "head_dim": 24},
-    "gpt2": {"architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 203,
-             "n_positions": 40, "dtype": "float32"},
+    "gpt2": jobs.MORE_CONFIGS["gpt2"],
     "qwen2-moe": {"architectures": ["Qwen2MoeForCausalLM"], **SMALL, "num_local_experts": 4, "moe_intermediate_size": 32,
                   "shared_expert_intermediate_size": 48},
 }
@@ -31,6 +30,9 @@ CASES = [
     ("gemma3", "world=2,pp=2,source=gathered", "engines=1,tp=2,names=vllm", []),
     ("gpt2", "world=2,source=gathered", "engines=1,tp=4", ["--checksums"]),
     ("gpt2", "world=2,pp=2,source=gathered", "engines=1,tp=2,dtype=BF16", ["--own-memory"]),
+    # columns of what lies transposed: each trainer's heads are rows of the parameter
+    ("gpt2", "world=4,source=megatron,tp=2,pp=2", "engines=1,tp=4", ["--checksums"]),
+    ("gpt2", "world=1,source=megatron", "engines=1,tp=2,dtype=BF16", ["--own-memory"]),
     ("qwen2-moe", "world=2,source=gathered", "engines=1,tp=2,ep=2,gate=F32,a2a=1", []),
 ]
 

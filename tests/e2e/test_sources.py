@@ -3,6 +3,7 @@
 every parameter on every rank is what numpy makes of the checkpoint (engine_layout.py: no code of Weft), and no trainer has anything
 but its shard."""
 import json
+import re
 
 import pytest
 
@@ -24,6 +25,9 @@ CASES = [
     ("moonlight", "world=4,source=megatron,tp=2,ep=4,etp=1", "engines=1,tp=4,ep=4", ["--checksums"]),
     ("deepseek-v2", "world=4,source=megatron,tp=2,pp=2,ep=2,etp=1", "engines=1,tp=2,fp8=16x8", []),
     ("glm-dsa", "world=4,source=megatron,tp=2,ep=2,etp=1", "engines=1,tp=2,ep=2,gate=F32", []),
+    ("qwen3-moe", "world=4,source=megatron,tp=2,ep=2,etp=1,glu_interleave=8", "engines=2,tp=2,ep=2,fp8=8x8", ["--checksums"]),
+    ("glm4-moe", "world=4,source=megatron,tp=2,pp=2,mtp=1,shared_glu_interleave=8,layout=Ett|t,mL", "engines=1,tp=2,ep=2", []),
+    ("qwen3", "world=2,source=megatron,pp=2,layout=(Et|)*1tt|t|L", "engines=1,tp=2", []),
     ("qwen3", "world=4,source=dtensor,mesh=2/2", "engines=2,tp=2", ["--checksums"]),
     ("qwen2", "world=6,source=dtensor,mesh=2/3/1", "engines=1,tp=4", []),
     ("llama", "world=6,source=dtensor,mesh=3/2", "engines=1,tp=4,dtype=F16", ["--checksums"]),
@@ -110,3 +114,31 @@ def test_small__go_out_many_to_a_write(tmp_path, models, flags, trainer_flags, i
     for rank in range(6):
         first, *_, last = map(json.loads, job.processes[f"trainer-{rank}"].stdout.splitlines())
         assert last["writes"] < 2 * first["pieces"]  # of three updates
+
+
+def draft_model(folder, model, infer):
+    """The engine's layout file, and parameters of a draft model beside its own: all that is of the layer behind the last,
+    but for what it shares with the model."""
+    path = folder / "draft.json"
+    jobs.weft("model", "layout", model, "--infer", infer, "--output", path)
+    file = json.loads(path.read_text())
+    draft = [tensor for tensor in file.pop("left_alone") if not re.search(r"layers\.\d+\.(embed_tokens|shared_head\.head)", tensor["name"])]
+    assert {"model.layers.3.eh_proj.weight", "model.layers.3.mlp.experts.3.down_proj.weight"} <= {t["name"] for t in draft}
+    file["tensors"] += [{**tensor, "layer": file["layers"]} for tensor in draft]
+    file["params"] += [{"name": f"draft.{tensor['name']}", "dtype": tensor["dtype"], "shape": tensor["shape"],
+                        "pieces": [{"tensor": tensor["name"]}]} for tensor in draft]
+    path.write_text(json.dumps(file))
+    return path
+
+
+@pytest.mark.parametrize("kind,train", [("glm4-moe", "world=6,source=megatron,tp=2,pp=3,layout=Ett|t,m|L"),
+                                        ("glm4-moe-lite", "world=4,source=megatron,tp=2,ep=2,etp=1,mtp=1,glu_interleave=8")])
+def test_mtp__a_draft_model_is_sent_to_an_engine_that_says_what_it_is_made_of(tmp_path, models, kind, train):
+    infer = "engines=1,tp=2"
+    draft = draft_model(tmp_path, models[kind], infer)
+    with jobs.Job(tmp_path, models[kind], train, infer) as job:
+        job.controller()
+        job.workers("--verify", "--checksums", inference_flags=["--model", draft])
+        job.succeed()
+        for rank in range(2):
+            assert "draft.model.layers.3.eh_proj.weight" in job.digests(rank)[2]

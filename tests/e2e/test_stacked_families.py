@@ -9,14 +9,9 @@ import pytest
 import job as jobs
 from test_more_families import add_tensor
 
-SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16,
-         "vocab_size": 203, "dtype": "bfloat16"}
-GPT_OSS = {"architectures": ["GptOssForCausalLM"], **SMALL, "intermediate_size": 128, "num_local_experts": 4}
+GPT_OSS = jobs.MORE_CONFIGS["gpt-oss"]
 CONFIGS = {
-    "qwen3-next": {"architectures": ["Qwen3NextForCausalLM"], **SMALL, "num_experts": 4, "moe_intermediate_size": 32,
-                   "shared_expert_intermediate_size": 48, "linear_num_value_heads": 8, "linear_num_key_heads": 4,
-                   "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
-                   "full_attention_interval": 2},
+    "qwen3-next": jobs.MORE_CONFIGS["qwen3-next"],
     "gpt-oss": GPT_OSS,
     "gpt-oss-mxfp4-odd": {**GPT_OSS, "intermediate_size": 160, "quantization_config": {"quant_method": "mxfp4"}},
     "gpt-oss-mxfp4": {**GPT_OSS, "quantization_config": {"quant_method": "mxfp4"}},
@@ -29,6 +24,8 @@ CASES = [
     ("gpt-oss", SHARDED, "engines=1,tp=2", ["--checksums"]),
     ("gpt-oss", "world=2,source=gathered", "engines=1,tp=4,ep=4,names=vllm,dtype=F16", []),
     ("gpt-oss", SHARDED, "engines=1,tp=2,expert_weights=in_out", []),
+    ("qwen3-next", "world=4,source=megatron,tp=2,ep=2,etp=1,out_norm=plus_one", "engines=1,tp=4,ep=2", ["--checksums"]),
+    ("gpt-oss", "world=4,source=megatron,tp=2,ep=2,etp=1,glu_interleave=1", "engines=1,tp=2", ["--checksums"]),
     ("gpt-oss-mxfp4", SHARDED, "engines=1,tp=4,ep=2", ["--checksums"]),
     ("gpt-oss-mxfp4-odd", SHARDED, "engines=1,tp=2,mxfp4_pad=64x1", ["--checksums"]),
     ("gpt-oss-mxfp4-odd", "world=1,source=gathered", "engines=1,tp=4,ep=2,mxfp4_pad=128x256", ["--own-memory"]),

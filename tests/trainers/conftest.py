@@ -23,6 +23,6 @@ def models(tmp_path_factory):
     def model(kind, **changes):
         key = kind, *changes.items()
         if key not in made:
-            made[key] = jobs.make_model(folder / str(len(made)), kind, **{"num_hidden_layers": 2, **changes})
+            made[key] = jobs.make_model(folder / str(len(made)), kind, **{**held.two_layers(kind), **changes})
         return made[key]
     return model

@@ -19,6 +19,10 @@ TORCHRUN = os.environ.get("WEFT_TORCHRUN")
 NOBODY = -1
 
 
+def two_layers(kind):
+    return {} if "n_layer" in jobs.config_of(kind) else {"num_hidden_layers": 2}
+
+
 def tensors_of(model):
     """Shape of each tensor of the checkpoint, and the number of its first element."""
     with open(model / "model.safetensors", "rb") as file:
@@ -55,7 +59,7 @@ def filled(boxes, tensors):
 def compared(said, real, rank, reshaped="$"):
     """The elements that the rank has. A parameter in which there are none is none of Weft's."""
     real = {name: both for name, both in real.items() if (both[1] != NOBODY).any()}
-    assert sorted(said) == sorted(real), f"rank {rank}"
+    assert sorted(said) == sorted(real), f"rank {rank}: {sorted(said.keys() ^ real.keys())}"
     for name, (shape, elements) in real.items():
         assert said[name][0] == shape or re.fullmatch(reshaped, name), f"rank {rank}: {name}"
         assert numpy.array_equal(said[name][1], elements), f"rank {rank}: {name}"

@@ -37,10 +37,30 @@ CASES = [
     ("glm4-moe", {"num_hidden_layers": 3, "num_nextn_predict_layers": 0}, "world=6,tp=2,pp=3,ep=2,etp=1"),
     ("glm4-moe-lite", {"num_nextn_predict_layers": 0}, "world=4,tp=2,ep=2,etp=1"),  # latent attention
     ("deepseek-v2", {}, "world=4,tp=2,pp=2,ep=2,etp=1"),
+    # layouts as Megatron writes them, and layers that predict further tokens
+    ("qwen3", {"num_hidden_layers": 6}, "world=4,tp=2,pp=2,layout=Et|tt|t|ttL"),
+    ("glm4-moe", {"num_hidden_layers": 6}, "world=4,pp=4,layout=Ett|(tt|)*2,mL"),
+    ("glm4-moe", {"num_hidden_layers": 3}, "world=3,pp=3,layout=Et*2|t,m|L"),
+    ("glm4-moe", {}, "world=4,tp=2,ep=2,etp=1,mtp=1"),
+    ("glm4-moe-lite", {"num_hidden_layers": 4}, "world=4,tp=2,pp=2,vpp=2,mtp=1"),
+    # rows of gate and up in turn, which newer ones can
+    ("qwen3-moe", {}, "world=4,tp=2,ep=2,etp=2,glu_interleave=8"),
+    ("glm4-moe", {"num_nextn_predict_layers": 0}, "world=4,tp=2,ep=2,etp=1,glu_interleave=16,shared_glu_interleave=8"),
+    ("gpt2", {}, "world=4,tp=2,pp=2,vocab_pad=8"),
+    ("gpt-oss", {}, "world=4,tp=2,pp=2,ep=2,etp=1,glu_interleave=1"),
+    ("qwen3-next", {}, "world=4,tp=2,ep=2,etp=1,out_norm=plus_one"),
+    ("qwen3-next", {"num_hidden_layers": 4, "num_key_value_heads": 2}, "world=8,tp=4,pp=2,ep=2,etp=1,out_norm=plus_one"),
 ]
 # of the whole model, as Megatron's checkpoint calls it: HuggingFace's name
 OUTER = {"embedding.word_embeddings.weight": "model.embed_tokens.weight", "output_layer.weight": "lm_head.weight",
          "decoder.final_layernorm.weight": "model.norm.weight"}
+GPT2 = {"embedding.word_embeddings.weight": "wte.weight", "embedding.position_embeddings.weight": "wpe.weight",
+        "decoder.final_layernorm.weight": "ln_f.weight", "decoder.final_layernorm.bias": "ln_f.bias"}
+GPT2_LAYER = {f"{linear}.{megatron}{kind}": f"{name}.{kind}" for kind in ("weight", "bias")
+              for linear, megatron, name in [("self_attention.linear_qkv", "layer_norm_", "ln_1"),
+                                             ("mlp.linear_fc1", "layer_norm_", "ln_2"),
+                                             ("self_attention.linear_proj", "", "attn.c_proj"),
+                                             ("mlp.linear_fc1", "", "mlp.c_fc"), ("mlp.linear_fc2", "", "mlp.c_proj")]}
 LAYER = {"self_attention.linear_qkv.layer_norm_weight": "input_layernorm.weight",
          "input_layernorm.weight": "input_layernorm.weight",
          "mlp.linear_fc1.layer_norm_weight": "post_attention_layernorm.weight",
@@ -48,7 +68,15 @@ LAYER = {"self_attention.linear_qkv.layer_norm_weight": "input_layernorm.weight"
          "self_attention.linear_proj.weight": "self_attn.o_proj.weight",
          "self_attention.q_layernorm.weight": "self_attn.q_norm.weight",
          "self_attention.k_layernorm.weight": "self_attn.k_norm.weight", "mlp.router.weight": "mlp.gate.weight",
-         "mlp.router.expert_bias": "mlp.gate.e_score_correction_bias"}
+         "mlp.router.expert_bias": "mlp.gate.e_score_correction_bias",
+         "mlp.shared_experts.gate_weight": "mlp.shared_expert_gate.weight",
+         "self_attention.linear_proj.bias": "self_attn.o_proj.bias",
+         "self_attention.in_proj.layer_norm_weight": "input_layernorm.weight",
+         "self_attention.core_attention.softmax_offset": "self_attn.sinks",
+         **{f"self_attention.{name}": f"linear_attn.{name}" for name in ("A_log", "dt_bias", "out_proj.weight")},
+         "self_attention.out_norm.weight": "linear_attn.norm.weight"}
+MTP = {"enorm.weight": "enorm.weight", "hnorm.weight": "hnorm.weight", "eh_proj.weight": "eh_proj.weight",
+       "final_layernorm.weight": "shared_head.norm.weight"}
 LATENT = {"self_attention.q_layernorm.weight": "self_attn.q_a_layernorm.weight",
           "self_attention.kv_layernorm.weight": "self_attn.kv_a_layernorm.weight",
           "self_attention.linear_q_proj.weight": "self_attn.q_proj.weight",
@@ -65,7 +93,13 @@ FEED_FORWARD = {"linear_fc1.weight_w": "gate_proj.weight", "linear_fc1.weight_v"
 
 
 def config_of(kind, changes):
-    return {**jobs.CONFIGS[kind], "num_hidden_layers": 2, **changes}
+    return {**jobs.config_of(kind), **held.two_layers(kind), **changes}
+
+
+def heads_of(case):
+    """By which the order of fused rows is known: the model, and what is other in its heads."""
+    kind, changes, _ = case
+    return kind, *((key, changes[key]) for key in sorted(changes) if "head" in key)
 
 
 def as_megatron(case):
@@ -79,8 +113,9 @@ def as_megatron(case):
 @pytest.fixture(scope="module")
 def megatron(tmp_path_factory):
     """The ranks of each case, and the order of fused rows in its model on one rank."""
-    kinds = sorted({case[0] for case in CASES})
-    alone = [(kind, {"num_hidden_layers": 2, "num_nextn_predict_layers": 0}, "world=1,vocab_pad=1") for kind in kinds]
+    kinds = sorted({heads_of(case) for case in CASES})
+    alone = [(kind, {**held.two_layers(kind), "num_nextn_predict_layers": 0, **dict(heads)}, "world=1,vocab_pad=1")
+             for kind, *heads in kinds]
     cases = [as_megatron(case) for case in [*CASES, *alone]]
     found = held.real("megatron_locals.py", cases, tmp_path_factory.mktemp("megatron"))
     return found, {kind: found(len(CASES) + number, 0) for number, kind in enumerate(kinds)}
@@ -89,35 +124,92 @@ def megatron(tmp_path_factory):
 class Checkpoint:
     """The elements of HuggingFace's tensors, as tensors of Megatron's whole model."""
 
-    def __init__(self, tensors, order):
-        self.tensors, self.order = tensors, order
+    def __init__(self, tensors, order, config):
+        self.tensors, self.order, self.config = tensors, order, config
+        self.heads = config.get("num_attention_heads")
         self.whole = functools.lru_cache(None)(self.whole)
 
     def numbers(self, name):
         shape, base = self.tensors[name]
         return numpy.arange(base, base + int(numpy.prod(shape))).reshape(shape)
 
-    def fused(self, layer, kind):
-        """Queries, keys and values, each where Megatron's attention found it; their rows are head by head in both."""
-        parts = {part: self.numbers(f"model.layers.{layer}.self_attn.{part}_proj.{kind}") for part in "qkv"}
+    def attention(self, prefix, kind):
+        """Queries, keys and values, and gates where there are some: rows head by head."""
+        if prefix.startswith("transformer."):
+            return dict(zip("qkv", numpy.split(self.numbers(f"{prefix}attn.c_attn.{kind}").T, 3)))
+        parts = {part: self.numbers(f"{prefix}self_attn.{part}_proj.{kind}") for part in "qkv"}
+        if "gate" not in self.order:
+            return parts
+        heads = parts["q"].reshape(-1, 2, len(parts["q"]) // self.heads // 2, parts["q"].shape[1])
+        return {**parts, "q": heads[:, 0], "gate": heads[:, 1]}
+
+    def fused(self, prefix, kind):
+        """Each where Megatron's attention found it."""
+        parts = self.attention(prefix, kind)
         whole = numpy.full(sum(numbers.size for numbers in parts.values()), held.NOBODY)
         for part, numbers in parts.items():
             whole[numpy.array(self.order[part + ("_bias" if kind == "bias" else "")])] = numbers.ravel()
-        return whole.reshape(-1, *parts["q"].shape[1:])
+        return whole.reshape(-1, *parts["k"].shape[1:])
+
+    def linear(self, prefix, name):
+        """A part of what linear attention has in one: rows of all key heads of what the checkpoint has key head by key
+        head; of the convolution all q, all k and all values."""
+        linear, kind = name.rsplit(".", 1)
+        of = {size: self.config[f"linear_{size}"] for size in ("num_key_heads", "key_head_dim", "value_head_dim")}
+        heads, values = of["num_key_heads"], self.config["linear_num_value_heads"]
+        key, value = of["key_head_dim"], values // of["num_key_heads"] * of["value_head_dim"]
+        if linear == "conv1d.weight":
+            whole = self.numbers(prefix + "linear_attn.conv1d.weight")
+            return numpy.split(whole, [heads * key, 2 * heads * key])[["query", "key", "value"].index(kind)]
+        name, ends, kinds = ("in_proj_ba", [values // heads], ["beta", "alpha"]) if kind in ("beta", "alpha") else \
+            ("in_proj_qkvz", [key, 2 * key, 2 * key + value], ["query", "key", "value", "z"])
+        whole = self.numbers(f"{prefix}linear_attn.{name}.weight")
+        by_head = whole.reshape(heads, -1, whole.shape[1])
+        return numpy.split(by_head, ends, axis=1)[kinds.index(kind)].reshape(-1, whole.shape[1])
+
+    def expert(self, prefix, number, part):
+        """Of a tensor of all experts, in which gate and up are columns in turn."""
+        kind = "_bias" if "bias" in part else ""
+        if part.startswith("linear_fc2"):
+            return self.numbers(f"{prefix}mlp.experts.down_proj{kind}")[number].T
+        return self.numbers(f"{prefix}mlp.experts.gate_up_proj{kind}")[number].T[part.endswith("_v")::2]
+
+    def outer(self, key):
+        if "transformer.wte.weight" in self.tensors:
+            return self.numbers("transformer." + GPT2.get(key, "wte.weight"))
+        return self.numbers(OUTER[key] if OUTER[key] in self.tensors else OUTER["embedding.word_embeddings.weight"])
 
     def whole(self, key):
-        layer = re.fullmatch(r"decoder\.layers\.(\d+)\.(.*)", key)
+        layer = re.fullmatch(r"(decoder|mtp)\.layers\.(\d+)\.(transformer_layer\.|)(.*)", key)
         if not layer:
-            return self.numbers(OUTER[key] if OUTER[key] in self.tensors else OUTER["embedding.word_embeddings.weight"])
-        prefix, suffix = f"model.layers.{layer[1]}.", layer[2]
+            return self.outer(key)
+        gpt2, number, suffix = "transformer.wte.weight" in self.tensors, int(layer[2]), layer[4]
+        if layer[1] == "mtp":
+            number += self.config["num_hidden_layers"]
+        prefix = f"transformer.h.{number}." if gpt2 else f"model.layers.{number}."
+        if suffix in MTP and layer[1] == "mtp" and not layer[3]:
+            return self.numbers(prefix + MTP[suffix])
         known = {**LAYER, **LATENT} if prefix + "self_attn.kv_b_proj.weight" in self.tensors else LAYER
+        known = GPT2_LAYER if gpt2 else known
+        if prefix + suffix in self.tensors:  # the router of gpt-oss
+            return self.numbers(prefix + suffix)
         if suffix in known:
-            return self.numbers(prefix + known[suffix])
+            return self.numbers(prefix + known[suffix]).T if gpt2 else self.numbers(prefix + known[suffix])
         if suffix.startswith("self_attention.linear_qkv."):
-            return self.fused(layer[1], suffix.split(".")[-1])
-        parts = re.fullmatch(r"mlp\.(experts\.experts\.\d+\.|shared_experts\.|)(linear_\w+\.\w+)", suffix)
-        place, linear = parts.groups()
-        return self.numbers(f"{prefix}mlp.{place.replace('experts.experts.', 'experts.')}{FEED_FORWARD[linear]}")
+            return self.fused(prefix, suffix.split(".")[-1])
+        if suffix.startswith(("self_attention.in_proj.", "self_attention.conv1d.")):
+            return self.linear(prefix, suffix.removeprefix("self_attention."))
+        return self.feed_forward(prefix, suffix)
+
+    def feed_forward(self, prefix, suffix):
+        parts = re.fullmatch(r"mlp\.(experts\.experts\.(\d+)\.|shared_experts\.|)(linear_\w+\.\w+)", suffix)
+        place, number, linear = parts.groups()
+        if number and prefix + "mlp.experts.down_proj" in self.tensors:
+            return self.expert(prefix, int(number), linear)
+        place = place.replace("experts.experts.", "experts.")
+        if prefix + "mlp.shared_expert.up_proj.weight" in self.tensors:
+            place = place.replace("shared_experts.", "shared_expert.")
+        return self.numbers(f"{prefix}mlp.{place}{FEED_FORWARD[linear]}")
 
     def part(self, key, shape, begin, size):
         whole = self.whole(key)
@@ -130,17 +222,29 @@ class Checkpoint:
 
 def of_transformer_engine(name, key, names):
     """What TransformerEngine's specification calls the parameter."""
-    layer, suffix = re.fullmatch(r"(.*layers\.\d+\.|)(.*)", name).groups()
+    layer, suffix = re.fullmatch(r"(.*layers\.\d+\.(?:transformer_layer\.|)|)(.*)", name).groups()
     if suffix == "pre_mlp_layernorm.weight" and layer + "mlp.router.weight" in names:
         return name
-    if key.endswith("layer_norm_weight"):
-        return layer + re.fullmatch(r"decoder\.layers\.\d+\.(.*)", key)[1]
+    if re.search("layer_norm_(weight|bias)$", key):
+        return layer + re.fullmatch(r"(decoder|mtp)\.layers\.\d+\.(transformer_layer\.|)(.*)", key)[3]
     if suffix in LATENT_NORMS and layer + "self_attention.linear_kv_up_proj.weight" in names:
         return layer + LATENT_NORMS[suffix]
-    return re.sub(r"local_experts\.(\d+)\.(linear_fc[12]\.weight)$", r"\2\1", name)
+    if suffix == "self_attention.out_norm.weight":
+        return name + "_plus_one"  # what the trainer keeps a second time
+    called = re.sub(r"local_experts\.(\d+)\.(linear_fc[12]\.(?:weight|bias))$", r"\2\1", name)
+    of_gpt_oss = "experts." in name and name.replace("weight", "bias") in names
+    return called + "_in_turn" if of_gpt_oss and "linear_fc1" in name else called
 
 
-def real_of(found, checkpoint):
+def interleaved(name, shape, elements, spec):
+    """Rows of gate and of up in turn, so many of each, as newer ones hold what others have behind each other."""
+    key = "shared_glu_interleave" if "shared_experts" in name else "glu_interleave"
+    if not re.search(r"experts\..*linear_fc1\.(weight|bias)", name) or key not in spec:
+        return elements
+    return elements.reshape(2, shape[0] // 2 // int(spec[key]), -1).swapaxes(0, 1).ravel()
+
+
+def real_of(found, checkpoint, spec):
     """{parameter: (shape, elements)}; every element of it is in one part of Megatron's account."""
     shapes, parts = found
     names, real = {}, {name: numpy.full(int(numpy.prod(shape)), held.NOBODY) for name, shape in shapes.items()}
@@ -150,7 +254,8 @@ def real_of(found, checkpoint):
         real[name][numpy.array(places)] = checkpoint.part(key, shape, begin, size).ravel()
         times[name][numpy.array(places)] += 1
     assert all((count == 1).all() for count in times.values())
-    return {names[name]: (shapes[name], elements) for name, elements in real.items()}
+    return {names[name]: (shapes[name], interleaved(names[name], shapes[name], elements, spec))
+            for name, elements in real.items()}
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=held.names(CASES))
@@ -161,9 +266,11 @@ def test_megatron__has_each_element_where_weft_says(number, models, megatron):
     model, (found, order) = models(kind, **changes), megatron
     assert config_of(kind, changes).items() <= json.loads((model / "config.json").read_text()).items()
     tensors, spec, seen = held.tensors_of(model), f"source=megatron,{text}", set()
-    checkpoint = Checkpoint(tensors, order[kind])
+    checkpoint = Checkpoint(tensors, order[heads_of(CASES[number])], config_of(kind, changes))
     for rank in range(int(jobs.spec(text)["world"])):
         said = held.filled(held.holding(model, spec, rank), tensors)
         # the memory of all experts in one is [experts, hidden, theirs], which is not the shape of the parameter
-        seen |= held.compared(said, real_of(found(number, rank), checkpoint), rank, reshaped=r".*\.experts\.weight[12]")
-    held.assert_all(seen, tensors)
+        seen |= held.compared(said, real_of(found(number, rank), checkpoint, jobs.spec(text)), rank, reshaped=r".*\.experts\.weight[12]")
+    # a layer that predicts further tokens has no embedding and head of its own
+    held.assert_all(seen, {name: both for name, both in tensors.items()
+                           if not re.search(r"layers\.\d+\.(embed_tokens|shared_head\.head)", name)})

@@ -143,12 +143,14 @@ static inline void source_count_places(const struct holding *holding, uint64_t *
 struct source_union {
 	struct box_cover *tensors;
 	const struct model *model;
+	size_t count; /* of all tensors: without MTP layers, or with them */
 };
 
 static inline void source_union_init(struct source_union *all, const struct model *model)
 {
 	all->model = model;
-	all->tensors = memory_zalloc(model->tensor_count, sizeof(*all->tensors));
+	all->count = model->tensor_count;
+	all->tensors = memory_zalloc(model->all_count, sizeof(*all->tensors));
 }
 
 /* `parted`: a box that is there already counts as another holder; no other may have a part of it. */
@@ -174,17 +176,26 @@ static inline void source_union_add(struct source_union *all, const struct holdi
 	}
 }
 
-/* All of the checkpoint, but for buffers. */
+/* Buffers, and what an MTP layer shares with the model. */
+static inline bool source_is_nobodys(const struct model *model, size_t t)
+{
+	const char *name = model->tensors[t].name;
+
+	return strstr(name, SOURCE_BUFFER) ||
+	       (t >= model->tensor_count && (strstr(name, ".embed_tokens.") || strstr(name, "shared_head.head")));
+}
+
+/* All of the checkpoint, but for these. */
 static inline void source_union_check(struct source_union *all)
 {
-	for (size_t t = 0; t < all->model->tensor_count; t++) {
+	for (size_t t = 0; t < all->count; t++) {
 		const struct model_tensor *tensor = &all->model->tensors[t];
 		struct box whole = box_whole(tensor->dims, tensor->shape), gap;
 		char text[160];
 		bool covered;
 
 		assert_int_equal(box_cover_all(&all->tensors[t], &whole, &covered, &gap), 0);
-		if (covered == (strstr(tensor->name, SOURCE_BUFFER) != NULL))
+		if (covered == source_is_nobodys(all->model, t))
 			fail_msg("%s of %s: %s", box_text(&gap, text, sizeof(text)), tensor->name,
 				 covered ? "held" : "held by nobody");
 		box_cover_fini(&all->tensors[t]);
