@@ -20,9 +20,13 @@ CONFIGS = {
     "phi3": {"architectures": ["Phi3ForCausalLM"], **SMALL},
     "gemma3": {"architectures": ["Gemma3ForCausalLM"], **SMALL, "head_dim": 24},
     "gpt2": jobs.MORE_CONFIGS["gpt2"],
+    "mistral": {"architectures": ["MistralForCausalLM"], **SMALL},
+    "gemma2": {"architectures": ["Gemma2ForCausalLM"], **SMALL, "head_dim": 24},
     "qwen2-moe": {"architectures": ["Qwen2MoeForCausalLM"], **SMALL, "num_local_experts": 4, "moe_intermediate_size": 32,
                   "shared_expert_intermediate_size": 48},
 }
+for kind in ("qwen3-next", "gpt-oss", "deepseek-v2", "deepseek-v32", "moonlight", "glm-dsa", "glm4-moe-lite"):
+    CONFIGS[kind] = {key: value for key, value in jobs.config_of(kind).items() if key != "quantization_config"}
 SHARDED = "world=2,fsdp=2,source=sharded"
 CASES = [
     ("mixtral", SHARDED, "engines=1,tp=4,ep=2,dtype=F16", ["--checksums"]),
@@ -34,6 +38,27 @@ CASES = [
     ("gpt2", "world=4,source=megatron,tp=2,pp=2", "engines=1,tp=4", ["--checksums"]),
     ("gpt2", "world=1,source=megatron", "engines=1,tp=2,dtype=BF16", ["--own-memory"]),
     ("qwen2-moe", "world=2,source=gathered", "engines=1,tp=2,ep=2,gate=F32,a2a=1", []),
+    # as they are cut: what test_sources.py has not
+    ("mistral", "world=4,source=megatron,tp=2,pp=2", "engines=1,tp=2", []),
+    ("mixtral", "world=4,source=megatron,tp=2,ep=2,etp=1", "engines=1,tp=2,ep=2", ["--checksums"]),
+    ("phi3", "world=4,source=megatron,tp=2,pp=2", "engines=1,tp=1", ["--checksums"]),
+    ("gemma2", "world=2,source=megatron,tp=2", "engines=1,tp=2", []),
+    ("gemma3", "world=4,source=megatron,tp=2,pp=2", "engines=1,tp=2,names=vllm", ["--checksums"]),
+    ("qwen2-moe", "world=4,source=megatron,tp=2,ep=2,etp=1", "engines=1,tp=2,ep=2", []),
+    ("deepseek-v32", "world=4,source=megatron,tp=2,ep=2,etp=1", "engines=1,tp=2,ep=2", ["--checksums"]),
+    ("mistral", "world=4,source=dtensor,mesh=2/2", "engines=1,tp=2", []),
+    ("mixtral", "world=4,source=dtensor,mesh=2/2,ep=2", "engines=1,tp=1", ["--checksums"]),
+    ("phi3", "world=4,source=dtensor,mesh=2/2", "engines=1,tp=2", []),
+    ("gemma2", "world=4,source=dtensor,mesh=2/2", "engines=1,tp=1", []),
+    ("gemma3", "world=4,source=dtensor,mesh=2/2", "engines=1,tp=2,names=vllm", []),
+    ("qwen2-moe", "world=4,source=dtensor,mesh=2/2", "engines=1,tp=2,ep=2", []),
+    ("qwen3-next", "world=4,source=dtensor,mesh=4", "engines=1,tp=2,ep=2", ["--checksums"]),
+    ("gpt-oss", "world=4,source=dtensor,mesh=2/2/1", "engines=1,tp=2", []),
+    ("deepseek-v2", "world=4,source=dtensor,mesh=2/2,ep=2", "engines=1,tp=2", []),
+    ("deepseek-v32", "world=4,source=dtensor,mesh=2/2", "engines=1,tp=2,ep=2", []),
+    ("moonlight", "world=4,source=dtensor,mesh=2/2,ep=4", "engines=1,tp=4,ep=4", []),
+    ("glm-dsa", "world=4,source=dtensor,mesh=2/2,ep=2", "engines=1,tp=2,ep=2", ["--checksums"]),
+    ("glm4-moe-lite", "world=4,source=dtensor,mesh=2/2", "engines=1,tp=2", []),
 ]
 
 
