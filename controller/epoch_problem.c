@@ -14,7 +14,7 @@ struct input {
 	const struct layout **inference;
 	struct digest *trainer_digests, *inference_digests;
 	uint32_t *stages;
-	bool *registered, *mapped, *landed;
+	bool *registered, *device, *mapped, *landed;
 };
 
 static bool input_alloc(struct input *input, uint32_t trainers, uint32_t ranks)
@@ -25,6 +25,7 @@ static bool input_alloc(struct input *input, uint32_t trainers, uint32_t ranks)
 	input->inference_digests = pool_array(&input->pool, ranks, sizeof(struct digest));
 	input->stages = pool_array(&input->pool, trainers, sizeof(uint32_t));
 	input->registered = pool_array(&input->pool, trainers, sizeof(bool));
+	input->device = pool_array(&input->pool, trainers, sizeof(bool));
 	input->mapped = pool_array(&input->pool, ranks, sizeof(bool));
 	input->landed = pool_array(&input->pool, ranks, sizeof(bool));
 	return pool_ok(&input->pool);
@@ -65,6 +66,7 @@ static void input_fill(struct input *input, const struct epoch *epoch,
 			input->trainer_digests[i] = worker->body->digest;
 			input->stages[i] = train_stage(rules->train, i);
 			input->registered[i] = worker->declare.registered;
+			input->device[i] = worker->declare.device;
 		} else {
 			input->inference[i - trainers] = &worker->body->layout;
 			input->inference_digests[i - trainers] = worker->body->digest;
@@ -81,6 +83,7 @@ static void input_fill(struct input *input, const struct epoch *epoch,
 		.trainer_digests = input->trainer_digests,
 		.trainer_stages = input->stages,
 		.trainer_registered = input->registered,
+		.trainer_device = input->device,
 		.trainer_count = trainers,
 		.inference = input->inference,
 		.inference_digests = input->inference_digests,

@@ -27,6 +27,13 @@ static inline uint64_t spread_span(const struct spread *spread, uint64_t bytes)
 	return spread->run_bytes ? (bytes / spread->run_bytes - 1) * spread->stride_bytes + spread->run_bytes : bytes;
 }
 
+/* A write of less than MERGE_BYTES costs about as much as one of so much. Where a trainer has MERGE_PIECES_MIN such pieces or more for one
+ * inference rank, they are merged: landed, and posted in writes of up to MERGE_WRITE_BYTES (routing/plan/merge.c,
+ * worker/update/schedule_land.c). */
+#define MERGE_BYTES	  (UINT64_C(64) << 10)
+#define MERGE_PIECES_MIN  8u
+#define MERGE_WRITE_BYTES (UINT64_C(512) << 10)
+
 /* Byte `at` of them lies *place behind the first; of `left` so many lie there beside each other. run_bytes is not 0. */
 static inline uint64_t spread_next(const struct spread *spread, uint64_t at, uint64_t left, uint64_t *place)
 {

@@ -12,10 +12,6 @@ enum role { ROLE_TRAINER, ROLE_INFERENCE, ROLE_COUNT };
 /* Where a source box's bytes meet the wire, or the target (routing/plan/path.h). */
 enum route_path { PATH_DIRECT, PATH_MAPPED, PATH_REPLICA, PATH_LANDED, PATH_COUNT };
 
-/* A write of less costs about as much as one of so much. Where a plan has many such between two, they are merged: landed, many to a
- * write (routing/plan/table.h, worker/update/schedule_land.c). */
-#define MERGE_BYTES UINT64_C(65536)
-
 struct member {
 	enum role role;
 	uint32_t rank;

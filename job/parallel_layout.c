@@ -190,6 +190,10 @@ int parallel_layout_apply(const struct parallel_layout *layout, struct train_spe
 				 "--train %s: layout is a key of source=megatron", spec);
 	if (train->stage_layers_count)
 		return REFUSE("it says all that layers= says; give one or the other");
+	if (train->pp == 1 && layout->stages > 1)
+		return REFUSE("it has %u stages between its bars, and pp=1 is one: give pp=, or "
+			      "take the bars out",
+			      layout->stages);
 	if (layout->stages % train->pp)
 		return REFUSE("it has %u stages, which pp=%u does not divide", layout->stages,
 			      train->pp);

@@ -70,10 +70,13 @@ static bool is_beside_layer(const struct megatron *m)
 /* What an MTP layer shares with the model, and the checkpoint repeats. */
 static bool is_repeated(const struct megatron *m)
 {
-	const char *suffix = source_suffix(m->job->model, m->tensor);
+	const char *suffix;
 
-	return is_mtp(m) && (strcmp(suffix, "embed_tokens.weight") == 0 ||
-			     strcmp(suffix, "shared_head.head.weight") == 0);
+	if (!is_mtp(m)) /* a layout file's model has no rules */
+		return false;
+	suffix = source_suffix(m->job->model, m->tensor);
+	return strcmp(suffix, "embed_tokens.weight") == 0 ||
+	       strcmp(suffix, "shared_head.head.weight") == 0;
 }
 
 /* Where MTP layers are: the last chunk of their stage. */

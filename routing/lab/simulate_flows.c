@@ -125,7 +125,7 @@ static double writes_in(const struct table *table, const struct route *route)
 	for (uint32_t p = 0; p < route->piece_count; p++) {
 		const struct route_piece *piece = &table->pieces[route->piece_first + p];
 
-		writes += write_is_merged(piece) ? (double)piece->bytes / (double)WRITE_MERGED_BYTES
+		writes += write_is_merged(piece) ? (double)piece->bytes / (double)MERGE_WRITE_BYTES
 						 : 1;
 	}
 	return writes;

@@ -78,7 +78,7 @@ static int tell(struct least *least, const struct unit *unit, struct explain *ex
 		equal += least->loads[set->trainers[k]] == least->loads[chosen];
 	if (set->count == 1)
 		return explain_add(explain, unit, set, least->loads, chosen, error,
-				   "nobody else holds it");
+				   "nobody else can send it");
 	if (equal == 1)
 		return explain_add(explain, unit, set, least->loads, chosen, error,
 				   "of its %" PRIu32 " holders trainer %" PRIu32

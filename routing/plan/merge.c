@@ -15,50 +15,70 @@
 #include "base/array.h"
 #include "base/compare.h"
 
+/* Of a trainer and an inference rank; of one route until they are added up. */
+struct small {
+	uint64_t pair;
+	size_t pieces;
+};
+
 static bool is_small(const struct route_piece *piece)
 {
 	return piece->path != PATH_LANDED && piece->bytes < MERGE_BYTES;
 }
 
-static int count_small(const struct table *table, size_t r)
+/* Where something lands anyway, there is a window already, and all that is small may go there. */
+static size_t count_small(const struct table *table, const struct route *route)
 {
-	const struct route *route = &table->routes[r];
-	int count = 0;
+	size_t count = 0;
 
 	if (!problem_merges(table->problem, route->trainer, route->inference))
 		return 0;
-	for (uint32_t p = 0; p < route->piece_count; p++)
-		count += is_small(&table->pieces[route->piece_first + p]);
+	for (uint32_t p = 0; p < route->piece_count; p++) {
+		const struct route_piece *piece = &table->pieces[route->piece_first + p];
+
+		count += piece->path == PATH_LANDED ? MERGE_PIECES_MIN : is_small(piece);
+	}
 	return count;
+}
+
+static int by_pair(const void *a, const void *b)
+{
+	return compare_u64(((const struct small *)a)->pair, ((const struct small *)b)->pair);
 }
 
 int table_merge(struct table *table, struct error *error)
 {
-	ARRAY(uint64_t) pairs = {0};
+	ARRAY(struct small) pairs = {0};
 	size_t kept = 0;
 	bool memory = true;
 
-	for (size_t r = 0; table->problem->boxed && r < table->route_count; r++)
-		for (int n = count_small(table, r); n-- && memory;)
-			memory = array_add(&pairs, table_pair(&table->routes[r]));
+	for (size_t r = 0; table->problem->boxed && r < table->route_count && memory; r++) {
+		const struct route *route = &table->routes[r];
+		size_t pieces = count_small(table, route);
+
+		if (pieces)
+			memory = array_add(&pairs, (struct small){table_pair(route), pieces});
+	}
 	if (pairs.count)
-		sort_items(pairs.items, pairs.count, compare_u64s);
-	for (size_t i = 0, end; i < pairs.count; i = end) {
-		for (end = i; end < pairs.count && pairs.items[end] == pairs.items[i];)
-			end++;
-		if (end - i >= MERGE_PIECES_MIN)
-			pairs.items[kept++] = pairs.items[i];
+		sort_items(pairs.items, pairs.count, by_pair);
+	for (size_t i = 0; i < pairs.count;) {
+		struct small sum = {pairs.items[i].pair, 0};
+
+		for (; i < pairs.count && pairs.items[i].pair == sum.pair; i++)
+			sum.pieces += pairs.items[i].pieces;
+		if (sum.pieces >= MERGE_PIECES_MIN)
+			pairs.items[kept++] = sum;
 	}
 	for (size_t r = 0; kept && r < table->route_count && memory; r++) {
 		const struct route *route = &table->routes[r];
 		uint64_t pair = table_pair(route);
-		size_t at = search_first(i, 0, kept, pairs.items[i] >= pair);
+		size_t at = search_first(i, 0, kept, pairs.items[i].pair >= pair);
 
-		for (uint32_t p = 0; at < kept && pairs.items[at] == pair && p < route->piece_count;
-		     p++)
+		for (uint32_t p = 0;
+		     at < kept && pairs.items[at].pair == pair && p < route->piece_count; p++)
 			if (is_small(&table->pieces[route->piece_first + p]))
 				table->pieces[route->piece_first + p].path = PATH_LANDED;
 	}
 	array_free(&pairs);
-	return memory ? 0 : memory_error(error, "planning routes", sizeof(uint64_t));
+	return memory ? 0 : memory_error(error, "planning routes", sizeof(struct small));
 }

@@ -315,6 +315,7 @@ static int copy_ranks(struct builder *b, struct error *error)
 	problem->trainer_holding = pool_array(&problem->pool, trainers, sizeof(uint32_t));
 	problem->trainer_stage = pool_array(&problem->pool, trainers, sizeof(uint32_t));
 	problem->trainer_registered = pool_array(&problem->pool, trainers, sizeof(bool));
+	problem->trainer_merges = pool_array(&problem->pool, trainers, sizeof(bool));
 	problem->inference_layout = pool_array(&problem->pool, ranks, sizeof(uint32_t));
 	problem->inference_mapped = pool_array(&problem->pool, ranks, sizeof(bool));
 	problem->inference_landed = pool_array(&problem->pool, ranks, sizeof(bool));
@@ -328,6 +329,7 @@ static int copy_ranks(struct builder *b, struct error *error)
 	for (uint32_t i = 0; i < trainers; i++) {
 		problem->trainer_registered[i] =
 			input->trainer_registered ? input->trainer_registered[i] : true;
+		problem->trainer_merges[i] = !input->trainer_device || !input->trainer_device[i];
 		if (input->trainer_stages)
 			problem->trainer_stage[i] = input->trainer_stages[i];
 	}
@@ -428,7 +430,8 @@ bool problem_merges(const struct problem *problem, uint32_t trainer, uint32_t in
 {
 	struct pair_facts facts = facts_of(problem, trainer, inference);
 
-	return problem->boxed && facts.reached && !facts.mapped && !facts.landed;
+	return problem->boxed && problem->trainer_merges[trainer] && facts.reached &&
+	       !facts.mapped && !facts.landed;
 }
 
 enum route_path problem_path_of(const struct problem *problem, uint32_t trainer, uint32_t inference,

@@ -83,6 +83,7 @@ struct problem {
 	bool *inference_mapped;       /* target memory can be mapped by trainers */
 	bool *inference_landed;       /* .. or cannot be written: the rank puts in place what lands beside it */
 	bool *trainer_registered;
+	bool *trainer_merges;         /* small pieces of its may be merged: its bytes pass the host */
 	struct pairs *pairs;          /* NULL: one transport, and the facts above; else its own */
 };
 
@@ -95,6 +96,7 @@ struct problem_input {
 	const struct digest *trainer_digests;
 	const uint32_t *trainer_stages;          /* NULL: 0 */
 	const bool *trainer_registered;          /* NULL: all true */
+	const bool *trainer_device;              /* its tensors lie on a GPU; NULL: none do */
 	uint32_t trainer_count;
 	const struct layout *const *inference;   /* inference_count */
 	const struct digest *inference_digests;
@@ -133,7 +135,8 @@ enum route_path problem_path_of(const struct problem *problem, uint32_t trainer,
 enum route_path problem_path(const struct problem *problem, uint32_t trainer, uint32_t inference,
 			     bool copy, uint32_t tensor, const struct box *src, const struct spread *spread);
 
-/* May what is small between the two be merged (table.h)? Where it is written by requests, and not stored into mapped memory. */
+/* May what is small between the two be merged (table.h)? Where it is written by requests, and not stored into mapped memory, from the host:
+ * what a NIC reads of a GPU is not copied together before. */
 bool problem_merges(const struct problem *problem, uint32_t trainer, uint32_t inference);
 
 /* Tensors that are held but wanted by no inference rank, not even as scales: indexes, ascending; memory_free. */

@@ -85,8 +85,7 @@ int table_plan(struct table **table, const struct problem *problem, const struct
 void table_free(struct table **table);
 /* Between planning and proof: in jobs whose trainers hold boxes that are no whole rows, pieces of less than MERGE_BYTES
  * land, and so go out many to a write, where one trainer has MERGE_PIECES_MIN of them or more for one inference rank whose memory it
- * does not map (merge.c). */
-#define MERGE_PIECES_MIN 8
+ * does not map, or has a window there anyway (merge.c). */
 int table_merge(struct table *table, struct error *error);
 /* A trainer and an inference rank. */
 static inline uint64_t table_pair(const struct route *route)

@@ -320,12 +320,6 @@ static int add_route(struct memory_plan *plan, const struct table *table, const 
 
 		if (!array_add(&pieces->sources, source) || !array_add(&pieces->targets, target))
 			return memory_error(error, "planning memory", sizeof(target));
-		if (piece->path == PATH_LANDED)
-			plan->inference[route->inference].landing_bytes +=
-				piece->bytes + MEMORY_SLOT_BYTES;
-		if (write_is_merged(piece))
-			plan->trainers[route->trainer].merge_bytes +=
-				piece->bytes + MEMORY_SLOT_BYTES;
 	}
 	plan->trainers[route->trainer].pieces += route->piece_count;
 	plan->trainers[route->trainer].sent_bytes += route->bytes;
@@ -359,6 +353,92 @@ static int walk_routes(struct memory_plan *plan, const struct table *table, stru
 	return rc;
 }
 
+/* Of a trainer and an inference rank. */
+struct landed {
+	uint64_t pair, bytes, small_bytes;
+};
+
+static int by_pair(const void *left, const void *right)
+{
+	return compare_u64(((const struct landed *)left)->pair,
+			   ((const struct landed *)right)->pair);
+}
+
+static struct landed landed_of(const struct table *table, const struct route *route)
+{
+	struct landed landed = {.pair = table_pair(route)};
+
+	for (uint32_t p = 0; p < route->piece_count; p++) {
+		const struct route_piece *piece = &table->pieces[route->piece_first + p];
+
+		landed.bytes += piece->path == PATH_LANDED ? piece->bytes + MEMORY_SLOT_BYTES : 0;
+		landed.small_bytes += write_is_merged(piece) ? piece->bytes + MEMORY_SLOT_BYTES : 0;
+	}
+	return landed;
+}
+
+static uint64_t clamped(uint64_t bytes, uint64_t least, uint64_t most)
+{
+	bytes = bytes < most ? bytes : most;
+	return bytes > least ? bytes : least;
+}
+
+/* As worker/epoch/windows.c and worker/epoch/send_memory.c share their limits out. */
+static void share_out(struct memory_plan *plan, const struct landed *pairs, size_t count,
+		      uint32_t *ranks_of, uint32_t *trainers_of, uint64_t ring_bytes)
+{
+	for (size_t i = 0; i < count; i++) {
+		ranks_of[pairs[i].pair >> 32] += pairs[i].small_bytes != 0;
+		trainers_of[(uint32_t)pairs[i].pair]++;
+	}
+	for (size_t i = 0; i < count; i++) {
+		uint32_t trainer = (uint32_t)(pairs[i].pair >> 32), rank = (uint32_t)pairs[i].pair;
+		uint64_t most = ranks_of[trainer] ? ring_bytes / 4 / ranks_of[trainer] : 0;
+
+		plan->inference[rank].landing_bytes +=
+			clamped(pairs[i].bytes, MEMORY_WINDOW_MIN,
+				MEMORY_LANDING_DEFAULT / trainers_of[rank]);
+		if (pairs[i].small_bytes)
+			plan->trainers[trainer].merge_bytes += clamped(
+				pairs[i].small_bytes, MEMORY_MERGE_MIN,
+				most < 2 * MERGE_WRITE_BYTES ? most : 2 * MERGE_WRITE_BYTES);
+	}
+}
+
+static int walk_landed(struct memory_plan *plan, const struct table *table, uint64_t ring_bytes,
+		       struct error *error)
+{
+	ARRAY(struct landed) pairs = {0};
+	struct pool pool = {0};
+	uint32_t *ranks_of = pool_array(&pool, plan->trainer_count, sizeof(*ranks_of));
+	uint32_t *trainers_of = pool_array(&pool, plan->inference_count, sizeof(*trainers_of));
+	bool memory = pool_ok(&pool);
+	size_t kept = 0;
+
+	for (size_t r = 0; r < table->route_count && memory; r++) {
+		struct landed landed = landed_of(table, &table->routes[r]);
+
+		if (landed.bytes)
+			memory = array_add(&pairs, landed);
+	}
+	if (pairs.count)
+		sort_items(pairs.items, pairs.count, by_pair);
+	for (size_t i = 0; i < pairs.count && memory; kept++) {
+		struct landed sum = {.pair = pairs.items[i].pair};
+
+		for (; i < pairs.count && pairs.items[i].pair == sum.pair; i++) {
+			sum.bytes += pairs.items[i].bytes;
+			sum.small_bytes += pairs.items[i].small_bytes;
+		}
+		pairs.items[kept] = sum;
+	}
+	if (memory)
+		share_out(plan, pairs.items, kept, ranks_of, trainers_of, ring_bytes);
+	array_free(&pairs);
+	pool_free(&pool);
+	return memory ? 0 : memory_error(error, "planning memory", sizeof(struct landed));
+}
+
 static uint64_t held_bytes(const struct problem *problem, const struct problem_holding *holding)
 {
 	uint64_t bytes = 0;
@@ -381,16 +461,12 @@ static void finish(struct memory_plan *plan, const struct problem *problem, uint
 			trainer->ring_bytes = ring_bytes;
 		if (trainer->packed_bytes > ring_bytes)
 			trainer->packed_bytes = ring_bytes;
-		if (trainer->merge_bytes > ring_bytes / 4)
-			trainer->merge_bytes = ring_bytes / 4;
 	}
 	for (uint32_t i = 0; i < plan->inference_count; i++) {
 		uint32_t layout = problem->inference_layout[i];
 		uint64_t bytes = layout_bytes(problem->layouts[layout].layout);
 
 		plan->inference[i].param_bytes = bytes;
-		if (plan->inference[i].landing_bytes > MEMORY_LANDING_DEFAULT)
-			plan->inference[i].landing_bytes = MEMORY_LANDING_DEFAULT;
 		if (bytes > plan->published.replica_bytes)
 			plan->published.replica_bytes = bytes;
 	}
@@ -412,6 +488,8 @@ int memory_plan(struct memory_plan *plan, const struct model *model, const struc
 		     : memory_error(error, "planning memory", sizeof(*plan->trainers));
 	if (!rc)
 		rc = walk_routes(plan, table, error);
+	if (!rc)
+		rc = walk_landed(plan, table, ring_bytes, error);
 	if (rc) {
 		memory_plan_fini(plan);
 		return rc;

@@ -20,6 +20,8 @@
 
 #define MEMORY_RING_DEFAULT (UINT64_C(1) << 30)
 #define MEMORY_LANDING_DEFAULT (UINT64_C(256) << 20)
+#define MEMORY_WINDOW_MIN      (UINT64_C(80) << 10) /* of a trainer's */
+#define MEMORY_MERGE_MIN       (2 * MERGE_BYTES)    /* of a rank's */
 #define MEMORY_SLOT_BYTES   64 /* slots of the ring start on a cache line */
 #define MEMORY_SUM_BYTES    8  /* of a piece, at both ends */
 #define MEMORY_NAME_BYTES   256
@@ -38,7 +40,7 @@ struct memory_trainer {
 	uint64_t packed_bytes;    /* tensors stay registered: only what is no run of source bytes */
 	uint64_t full_bytes;      /* the replica that keeps every byte it sends */
 	uint64_t source_bytes;    /* what it holds: registered where tensors stay */
-	uint64_t merge_bytes;     /* small pieces on their way, at most: a quarter of the ring's limit */
+	uint64_t merge_bytes;     /* small pieces on their way: a quarter of the ring's limit, but for the least that each rank's have */
 	uint32_t pieces;
 };
 

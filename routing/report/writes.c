@@ -45,7 +45,7 @@ static bool add_merged(struct work *work)
 		for (; i < work->merged.count && work->merged.items[i].pair == pair; i++)
 			bytes += work->merged.items[i].bytes;
 		for (uint64_t size; bytes; bytes -= size) {
-			size = bytes < WRITE_MERGED_BYTES ? bytes : WRITE_MERGED_BYTES;
+			size = bytes < MERGE_WRITE_BYTES ? bytes : MERGE_WRITE_BYTES;
 			work->of_trainer[pair >> 32]++;
 			if (!array_add(&work->sizes, size))
 				return false;

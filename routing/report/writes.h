@@ -11,8 +11,6 @@
 /* Assumed of a trainer: posting alone is 9 times as fast (docs/benchmarks.md, "Posting"); each write is scheduled, packed and completed
  * besides. */
 #define WRITES_PER_SECOND  1e6
-/* Of what is merged: half of what a trainer keeps of it for one rank (worker/epoch/send_plan.h). */
-#define WRITE_MERGED_BYTES (UINT64_C(512) << 10)
 
 struct writes {
 	uint64_t count, smallest_bytes, median_bytes;

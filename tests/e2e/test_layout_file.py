@@ -165,6 +165,8 @@ def test_example__is_checked_planned_and_sent(own, tmp_path):
     (("layout", "Qwen3-4B", "--infer", "tp=2", "--output", "f", "--rank", "1"), 2, "leave --rank out"),
     (("layout", "--from", "FILE", "--infer", "tp=3"), 78, "--infer engines=1,tp=3: the layout file of qwen2 is made for --infer engines=1,tp=2"),
     (("layout", "--from", "FILE", "--derived"), 78, "leave --derived out"),
+    (("holding", "FILE", "--train", "world=2,source=megatron,tp=2"), 78, "source=megatron of --train has no row for tensor"),
+    (("holding", "FILE", "--train", "world=2,source=dtensor,mesh=1/2"), 78, "the model is a layout file's"),
     (("layout", "--from", "/no/such"), 1, "cannot open /no/such"),
     (("layout", "--from", "CONFIG"), 1, "not a layout file: key \"schema\" is missing"),
 ])

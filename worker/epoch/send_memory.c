@@ -204,7 +204,7 @@ static uint64_t count_small(const struct send_plan *plan, uint64_t *small)
 		if (bytes >= MERGE_BYTES || !send_plan_merges(plan, row))
 			continue;
 		peers += !small[row->peer];
-		small[row->peer] += (bytes + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
+		small[row->peer] += ring_aligned(bytes);
 	}
 	return peers;
 }
@@ -229,8 +229,8 @@ static int open_merges(struct send_plan *plan, const struct epoch *epoch, uint64
 			continue;
 		merge->at = all;
 		merge->bytes = limit / 4 / peers / RING_ALIGN * RING_ALIGN;
-		if (merge->bytes > SEND_MERGE_BYTES_MAX)
-			merge->bytes = SEND_MERGE_BYTES_MAX;
+		if (merge->bytes > 2 * MERGE_WRITE_BYTES)
+			merge->bytes = 2 * MERGE_WRITE_BYTES;
 		if (merge->bytes > small[p])
 			merge->bytes = small[p];
 		if (merge->bytes < 2 * MERGE_BYTES)

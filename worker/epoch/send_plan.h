@@ -23,7 +23,6 @@
 
 #define NO_SOURCE UINT32_MAX
 #define NO_TENSOR UINT32_MAX
-#define SEND_MERGE_BYTES_MAX (UINT64_C(1) << 20)
 
 struct epoch;
 

@@ -95,7 +95,7 @@ static const struct option_row {
 	 "where NICs read the GPU's; or full: keeps all that one inference rank gets"},
 	{"landing-bytes", "WEFT_LANDING_BYTES", "SIZE", KIND_BYTES, AT(landing_bytes),
 	 "inference: memory that pieces land in where the transport does not write a GPU's, or where trainers cut "
-	 "rows finer than the engine: of all trainers together (default 256M), 80K for each at least"},
+	 "rows finer or smaller than the engine: of all trainers together (default 256M), 80K for each at least"},
 	{"pack-threads", "WEFT_PACK_THREADS", "N", KIND_RANK, AT(pack_threads),
 	 "trainer: threads that pack, 1 to 64 (default: a thread a processor, at most 4)"},
 	{"join-timeout", "WEFT_JOIN_TIMEOUT", "TIME", KIND_MS, AT(join_timeout_ms),

@@ -46,19 +46,27 @@ static uint64_t find_room(const struct ring *ring, uint64_t bytes)
 	return tail - ring->head >= bytes ? ring->head : UINT64_MAX;
 }
 
+/* Of a slot. */
+static uint64_t slot_bytes(uint64_t bytes)
+{
+	return bytes ? ring_aligned(bytes) : RING_ALIGN;
+}
+
+bool ring_fits(const struct ring *ring, uint64_t bytes)
+{
+	return bytes <= ring->bytes && ring->next - ring->first < ring->capacity &&
+	       find_room(ring, slot_bytes(bytes)) != UINT64_MAX;
+}
+
 bool ring_take(struct ring *ring, uint64_t bytes, uint64_t *id)
 {
 	struct ring_slot *slot;
 	uint64_t offset;
 
-	if (bytes > ring->bytes || ring->next - ring->first >= ring->capacity)
+	if (!ring_fits(ring, bytes))
 		return false;
-	bytes = (bytes + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
-	if (!bytes)
-		bytes = RING_ALIGN;
+	bytes = slot_bytes(bytes);
 	offset = find_room(ring, bytes);
-	if (offset == UINT64_MAX)
-		return false;
 	slot = slot_of(ring, ring->next);
 	*slot = (struct ring_slot){.offset = offset};
 	ring->head = offset + bytes;

@@ -19,6 +19,11 @@
 
 #define RING_ALIGN 64 /* slots start on a cache line */
 
+static inline uint64_t ring_aligned(uint64_t bytes)
+{
+	return (bytes + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
+}
+
 struct ring_slot {
 	uint64_t offset;
 	bool free;
@@ -37,6 +42,7 @@ void ring_close(struct ring *ring);
 /* True and the slot's id; false when there is no room until older slots are given back. More
  * than ring.bytes never fits. */
 bool ring_take(struct ring *ring, uint64_t bytes, uint64_t *id);
+bool ring_fits(const struct ring *ring, uint64_t bytes); /* would be taken */
 /* Id of the oldest slot in use, 0 when the ring is empty. */
 uint64_t ring_oldest(const struct ring *ring);
 bool ring_alive(const struct ring *ring, uint64_t id); /* taken and not given back */

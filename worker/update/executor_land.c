@@ -70,11 +70,6 @@ uint64_t executor_merge(struct sender *sender, const struct step *step, const st
 	return sender->writes[step->peer];
 }
 
-static uint64_t aligned(uint64_t bytes)
-{
-	return (bytes + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
-}
-
 /* Of entry n on, how many lie behind each other in what is merged and in the window; 0: n is not merged. */
 static uint64_t merged_alike(const struct send_window *window, uint64_t n, uint64_t end,
 			     uint64_t *bytes)
@@ -84,7 +79,7 @@ static uint64_t merged_alike(const struct send_window *window, uint64_t n, uint6
 	for (*bytes = 0; n < end; n++, count++) {
 		const struct window_entry *entry = &window->entries[n % WINDOW_ENTRIES];
 		const struct send_entry *state = &window->states[n % WINDOW_ENTRIES];
-		uint64_t behind = aligned(*bytes);
+		uint64_t behind = ring_aligned(*bytes);
 
 		if (!state->merge_id ||
 		    state->merge_at != window->states[first].merge_at + behind ||

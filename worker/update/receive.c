@@ -60,7 +60,7 @@ static void add_missing(struct text *missing, const struct receive_peer *peer,
 {
 	text_format(missing, "%s%s", missing->bytes ? ", " : "", peer->name);
 	if (link->landed)
-		text_format(missing, " (%llu of its %llu bytes are here)",
+		text_format(missing, " (%llu of its %llu bytes that land are here)",
 			    (unsigned long long)link->taken_bytes,
 			    (unsigned long long)peer->landed_bytes);
 }

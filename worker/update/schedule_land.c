@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * schedule_land.c -- pieces for a peer whose memory cannot be written: into a window beside it, which
+ * schedule_land.c -- pieces that are not written where they belong: into a window beside the peer's memory, which
  * the peer empties.
  *
  *   part   |....|....|....|        a chunk is one entry of the window, of a quarter of its ring at most
@@ -262,17 +262,17 @@ static bool find_place(struct schedule *schedule, struct task *task, uint32_t ro
 	struct send_entry state = {.merge_id = 0};
 	uint64_t id;
 
+	/* asked first: a place that is given back comes free in its turn alone */
+	if (!ring_fits(&window->ring, entry->bytes))
+		return false;
 	if (window->merge.bytes && entry->bytes < MERGE_BYTES &&
 	    send_plan_merges(plan, &plan->rows[row])) {
 		if (!ring_take(&window->merge, entry->bytes, &state.merge_id))
 			return false;
 		state.merge_at = ring_offset(&window->merge, state.merge_id);
 	}
-	if (!ring_take(&window->ring, entry->bytes, &id)) {
-		if (state.merge_id)
-			ring_give_back(&window->merge, state.merge_id);
-		return false;
-	}
+	if (!ring_take(&window->ring, entry->bytes, &id))
+		WEFT_ASSERT(!"there was room");
 	entry->at = ring_offset(&window->ring, id);
 	task->entry = id - window->first_id;
 	task->placed = true;

@@ -26,11 +26,16 @@ static int check_entry(const struct waiter *waiter, uint32_t p, const struct win
 	const struct epoch *epoch = waiter->epoch;
 	const struct peer *peer = &epoch->peers[p];
 	uint64_t ring = peer->window_bytes - WINDOW_HEAD_BYTES, piece;
+	const struct plan_row *row;
 
 	if (entry->ordinal >= peer->plan->pieces)
 		return BAD("%s landed a part of piece %u of %u", peer->name, entry->ordinal,
 			   peer->plan->pieces);
-	piece = epoch->plan->rows[epoch->receive.rows[peer->first_piece + entry->ordinal]].bytes;
+	row = &epoch->plan->rows[epoch->receive.rows[peer->first_piece + entry->ordinal]];
+	if (row->path != PATH_LANDED)
+		return BAD("%s landed a part of piece %u, which it is to write where it belongs",
+			   peer->name, entry->ordinal);
+	piece = row->bytes;
 	if (entry->from > piece || entry->bytes > piece - entry->from)
 		return BAD("%s landed bytes %llu..+%u of a piece of %llu", peer->name,
 			   (unsigned long long)entry->from, entry->bytes,
@@ -172,15 +177,19 @@ int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *brok
 		waiter_forget(waiter, p);
 	if (!taking->mark) {
 		rc = settle_scatter(waiter, until_ns, ended ? NULL : waiter->health, error);
-		if (rc) {
-			*broken = !goes_on(rc);
-			return rc;
+		*broken = !goes_on(rc);
+		if (!rc) {
+			*broken = true;
+			rc = queue(waiter, p, error);
 		}
-		rc = queue(waiter, p, error);
 	}
-	if (rc)
+	if (rc && *broken)
 		return error_wrap(error, "what %s wrote, on its way into memory of %s", peer->name,
-				  device ? device_text(device) : "the host");
+				  params_on_device(waiter->epoch->options.params)
+					  ? device_text(device)
+					  : "the host");
+	if (rc)
+		return rc;
 	if (taking->mark)
 		rc = await_device(device, taking->mark, until_ns, ended ? NULL : waiter->health,
 				  error);

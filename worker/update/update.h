@@ -9,7 +9,7 @@
  *                                                   writes ...
  *       counts, verifies, publishes ◄───────────── END opening 4, version v, digest, bytes
  *
- * Memory that peers cannot write is filled by its owner: the trainer writes into a window beside it,
+ * What is not written where it belongs is put there by its owner: the trainer writes into a window beside it,
  * which the ACCEPT names (epoch/windows.h), says how much of that is there, and is told what was taken. Both count
  * entries of the window, from 0 in each opening. A signal takes the place of the one before it, so
  * END counts them too, and so does an ACCEPT that comes again.
@@ -49,7 +49,7 @@ struct update_accept {
 	uint64_t sums_offset;      /* where this trainer's checksums go, and in which region */
 	uint32_t sums_region;      /* UINT32_MAX: no checksums */
 	uint32_t copy;
-	uint64_t window_offset, window_bytes; /* where its pieces land; window_bytes 0: where they belong */
+	uint64_t window_offset, window_bytes; /* where pieces land; window_bytes 0: none does */
 	uint64_t taken;            /* as TAKEN says it, which this may have come in place of */
 	uint32_t window_region, zero;
 };

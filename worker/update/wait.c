@@ -13,8 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SCATTER_PIECES_MIN 8u
-
 /* ---- life ---- */
 
 static struct sums_piece piece_at(const struct epoch *epoch, size_t number, uint32_t copy)
@@ -61,7 +59,7 @@ static bool scatters(const struct epoch *epoch)
 		    params_by_processor(epoch->options.params, row->param))
 			continue;
 		small += row->bytes < MERGE_BYTES;
-		if (row->spread.run_bytes || small >= SCATTER_PIECES_MIN)
+		if (row->spread.run_bytes || small >= MERGE_PIECES_MIN)
 			return true;
 	}
 	return false;

@@ -48,7 +48,7 @@ struct waiter {
 	uint64_t signals;          /* of the domain, seen */
 	uint32_t copy;             /* that is open; the same while any permission is out */
 	struct sums sums;          /* of pieces in memory of a GPU, where they are summed: copy after copy */
-	struct scatter *scatter;   /* what lands there and is spread; NULL: nothing does */
+	struct scatter *scatter;   /* what lands there and is spread, or small; NULL: copies do it */
 	bool installing;           /* staged: readers' memory may have changed */
 	uint64_t installs_ns, paused_ns; /* when that began, and when readers lost their version */
 	bool unfinished;           /* the last wait failed */

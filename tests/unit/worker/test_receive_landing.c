@@ -141,8 +141,9 @@ static void test_deadline__passes_while_pieces_go_on_landing(void **state)
 	expect(taken(&rank, 0, 60), RECEIVE_WAIT, 0);
 	expect(landed(&rank, 0, 4, 1 + DEADLINE), RECEIVE_FAIL, 0);
 	assert_int_equal(rank.receiver.error.code, ERROR_TIMEOUT);
-	assert_non_null(strstr(rank.receiver.error.text,
-			       "no end from trainer 0 (60 of its 100 bytes are here), trainer 1"));
+	assert_non_null(strstr(
+		rank.receiver.error.text,
+		"no end from trainer 0 (60 of its 100 bytes that land are here), trainer 1"));
 	/* and the next wait goes on where it was */
 	open_wait(&rank, 2000);
 	assert_int_equal(rank.links[0].taken, 3);

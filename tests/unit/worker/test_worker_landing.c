@@ -371,8 +371,8 @@ static void test_wait__that_is_late_and_comes_again_goes_on_where_it_was(void **
 	rig_wait_end(&big.rig, -WEFT_E_TIMEOUT);
 	/* all but the last 16 KiB of 512, which nobody has told of yet */
 	assert_non_null(strstr(big.rig.waits[0].error.text, "no end from trainer 0"));
-	assert_non_null(
-		strstr(big.rig.waits[0].error.text, "507904 of its 1048576 bytes are here"));
+	assert_non_null(strstr(big.rig.waits[0].error.text,
+			       "507904 of its 1048576 bytes that land are here"));
 	taken = big.rig.ranks[0]->waiter.links[0].taken;
 	assert_int_equal(taken, 31);
 	rig_wait_begin(&big.rig, 1, 0);

@@ -256,10 +256,11 @@ static uint64_t driven(struct job *job, uint64_t version)
 
 /* ---- every way ---- */
 
+/* landed: pieces of each trainer: what is in runs, with it what is small if it comes from the host, and all where nothing else is
+ * written. */
 static const struct way {
 	const char *name, *transport, *memory, *rank_memory, *stage;
-	unsigned
-		landed; /* pieces of each trainer: what is in runs, and all where nothing else is written */
+	unsigned landed;
 	int shadow, own_memory;
 } ways[] = {
 	{"from GPU to GPU", "cuda", "cuda:0", "cuda:1", NULL, 0, 0, 0},
@@ -268,11 +269,11 @@ static const struct way {
 	{"staged on the host", "cuda", "cuda:0", "cuda:1", "host", 0, 0, 0},
 	{"from GPU to host", "cuda", "cuda:0", NULL, NULL, 0, 0, 0},
 	{"from GPU to host over shm", "shm", "cuda:0", NULL, NULL, 0, 0, 0},
-	{"from host to GPU", "cuda", NULL, "cuda:1", NULL, 1, 0, 0},
+	{"from host to GPU", "cuda", NULL, "cuda:1", NULL, 2, 0, 0},
 	{"by windows", "shm", "cuda:0", "cuda:1", NULL, 2, 0, 0},
 	{"by windows of tcp to a shadow", "tcp", "cuda:0", "cuda:1", NULL, 2, 1, 0},
 	{"by windows of tcp, staged", "tcp", "cuda:0", "cuda:1", "device", 2, 0, 0},
-	{"by windows of tcp, staged on the host", "tcp", NULL, "cuda:1", "host", 1, 0, 0},
+	{"by windows of tcp, staged on the host", "tcp", NULL, "cuda:1", "host", 2, 0, 0},
 	{"by NICs that read and write GPUs", "verbs", "cuda:0", "cuda:1", NULL, 1, 0, 0},
 	{"from GPU to what is on both", "cuda", "cuda:0", "cuda:1", NULL, 1, 0, 1},
 };

@@ -176,7 +176,7 @@ static bool boxed(const struct job *job)
 	return false;
 }
 
-/* What is in runs; and what is in one, where there are many such between the two (all are small here). */
+/* What is in runs; and what is in one, where that is so between the two, or there are many (all are small here). */
 static bool lands(const struct job *job, const struct table *table, const struct route *route,
 		  const struct route_piece *piece)
 {
@@ -190,7 +190,9 @@ static bool lands(const struct job *job, const struct table *table, const struct
 		if (other->trainer != route->trainer || other->inference != route->inference)
 			continue;
 		for (uint32_t p = 0; p < other->piece_count; p++)
-			small += !table->pieces[other->piece_first + p].spread.run_bytes;
+			small += table->pieces[other->piece_first + p].spread.run_bytes
+					 ? MERGE_PIECES_MIN
+					 : 1;
 	}
 	return boxed(job) && small >= MERGE_PIECES_MIN;
 }

@@ -245,6 +245,8 @@ static void test_shards__are_what_a_trainer_holds(void **state)
 static void test_what_lands__has_windows_and_what_is_small_is_merged(void **state)
 {
 	uint64_t landed = 0, pieces = 0;
+	struct error error = {0};
+	struct memory_plan little;
 	struct rig rig;
 
 	(void)state;
@@ -256,8 +258,12 @@ static void test_what_lands__has_windows_and_what_is_small_is_merged(void **stat
 	assert_true(landed > 0 && landed < MEMORY_LANDING_DEFAULT);
 	assert_int_equal(rig.plan.inference[0].landing_bytes, landed + pieces * MEMORY_SLOT_BYTES);
 	for (uint32_t t = 0; t < 4; t++)
-		assert_true(rig.plan.trainers[t].merge_bytes > 0 &&
-			    rig.plan.trainers[t].merge_bytes <= MEMORY_RING_DEFAULT / 4);
+		assert_true(rig.plan.trainers[t].merge_bytes >= MEMORY_MERGE_MIN &&
+			    rig.plan.trainers[t].merge_bytes <= 2 * MERGE_WRITE_BYTES);
+	assert_int_equal(
+		memory_plan(&little, rig.model, &rig.train, &rig.infer, rig.table, 1, &error), 0);
+	assert_int_equal(little.trainers[3].merge_bytes, MEMORY_MERGE_MIN); /* the least there is */
+	memory_plan_fini(&little);
 	close_rig(&rig);
 }
 
