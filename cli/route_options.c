@@ -291,10 +291,12 @@ int route_options_plan(struct route_job *job, const struct route_options *option
 {
 	int rc = route_options_open(job, options, error);
 
+	if (!rc) {
+		progress_step("planning %s by %s", shown(options->model), job->policy->name);
+		rc = table_plan(&job->table, job->problem, job->policy, &job->plan, error);
+		progress_steps_end();
+	}
 	if (rc)
-		return rc;
-	progress_step("planning %s by %s", shown(options->model), job->policy->name);
-	rc = table_plan(&job->table, job->problem, job->policy, &job->plan, error);
-	progress_steps_end();
+		route_sizes_add(options, error);
 	return rc ? rc : check_pairs(job->table, error);
 }

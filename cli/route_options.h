@@ -39,8 +39,10 @@ bool route_options_any(const struct route_options *options);
  * closed. */
 int route_options_open(struct route_job *job, const struct route_options *options,
 		       struct error *error);
-/* And its plan, in job->table. */
+/* And its plan, in job->table. What no trainers of such sizes can send is refused with the sizes that can. */
 int route_options_plan(struct route_job *job, const struct route_options *options,
 		       struct error *error);
+/* route_sizes.c: to a refusal of the job, if a smaller size of its source is the cure; takes as long as some plans. */
+void route_sizes_add(const struct route_options *options, struct error *error);
 
 #endif

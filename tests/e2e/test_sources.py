@@ -95,6 +95,17 @@ def test_finer__inside_of_a_block_is_refused_by_name(tmp_path, models):
             assert "or at multiples of 16 columns" in process.stderr, name
 
 
+@pytest.mark.parametrize("train", [FINER, "world=4,source=dtensor,mesh=1/4", "world=6,fsdp=6,source=sharded", "world=8,source=megatron,tp=8"])
+def test_finer__inside_of_a_block_is_refused_with_sizes_that_would_do(models, train):
+    """What is said is taken at its word."""
+    job = ("route", "plan", "--model", models["qwen3-moe"], "--infer", "engines=1,tp=2,ep=2,fp8=16x16", "--summary", "--train")
+    refused = jobs.weft(*job, train, check=False)
+    assert refused.returncode != 0, refused.stdout
+    said = re.search(r"; --train (\S+) would do$", refused.stderr.strip())
+    assert said and said[1] != train, refused.stderr
+    jobs.weft(*job, said[1])
+
+
 @pytest.mark.parametrize("replica", [["--replica", "full"], ["--replica", "ring", "--ring-bytes", "64K"]])
 def test_finer__is_the_same_through_every_replica(tmp_path, models, replica):
     jobs.run(tmp_path, models, "qwen3-moe", FINER, "engines=2,tp=2,ep=2", ["--checksums"], updates=3, trainer_flags=replica)
