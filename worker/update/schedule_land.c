@@ -261,6 +261,7 @@ static bool find_place(struct schedule *schedule, struct task *task, uint32_t ro
 	struct send_window *window = &schedule->windows[plan->rows[row].peer];
 	struct send_entry state = {.merge_id = 0};
 	uint64_t id;
+	bool took;
 
 	/* asked first: a place that is given back comes free in its turn alone */
 	if (!ring_fits(&window->ring, entry->bytes))
@@ -271,8 +272,8 @@ static bool find_place(struct schedule *schedule, struct task *task, uint32_t ro
 			return false;
 		state.merge_at = ring_offset(&window->merge, state.merge_id);
 	}
-	if (!ring_take(&window->ring, entry->bytes, &id))
-		WEFT_ASSERT(!"there was room");
+	took = ring_take(&window->ring, entry->bytes, &id);
+	WEFT_ASSERT(took);
 	entry->at = ring_offset(&window->ring, id);
 	task->entry = id - window->first_id;
 	task->placed = true;
