@@ -69,8 +69,7 @@ static int simulate_orders(struct row *row, const struct route_job *job, bool on
 	const struct order *orders = order_list(&count);
 	int rc;
 
-	simulate_rates_default(options.stage_bytes_per_second);
-	options.writes_per_second = SIMULATE_WRITES_DEFAULT;
+	simulate_rates_default(&options);
 	rc = simulate_bound(&bound, row->table, options.stage_bytes_per_second, error);
 	for (size_t o = 0; !rc && o < count && row->simulated_count < ORDERS_MAX; o++) {
 		struct simulation simulation;

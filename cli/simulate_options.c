@@ -206,8 +206,7 @@ static void begin(void *taken)
 {
 	struct simulate_flags *flags = taken;
 
-	simulate_rates_default(flags->simulate.stage_bytes_per_second);
-	flags->simulate.writes_per_second = SIMULATE_WRITES_DEFAULT;
+	simulate_rates_default(&flags->simulate);
 	flags->simulate.depth_bytes = SIMULATE_DEPTH_DEFAULT;
 	flags->simulate.ring_bytes = SIMULATE_RING_DEFAULT;
 	flags->lost_after_seconds = LOST_AFTER_DEFAULT_SECONDS;

@@ -122,6 +122,14 @@ bool box_within(const struct box *inner, const struct box *outer)
 	return inner->dims == outer->dims;
 }
 
+bool box_same_columns(const struct box *a, const struct box *b)
+{
+	for (uint32_t d = 1; d < a->dims; d++)
+		if (a->lo[d] != b->lo[d] || a->hi[d] != b->hi[d])
+			return false;
+	return true;
+}
+
 bool box_whole_rows(const struct box *box, const uint64_t *shape)
 {
 	for (uint32_t d = 1; d < box->dims; d++)

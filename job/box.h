@@ -47,6 +47,8 @@ bool shape_bytes(uint32_t dims, const uint64_t *shape, uint32_t element_bytes,
 /* The part that both have; false when there is none. Of equal dims. */
 bool box_intersect(const struct box *a, const struct box *b, struct box *out);
 bool box_within(const struct box *inner, const struct box *outer);
+/* Do they differ in rows alone? Of equal dims. */
+bool box_same_columns(const struct box *a, const struct box *b);
 /* Has the box, of a tensor of that shape, all of each of its rows? */
 bool box_whole_rows(const struct box *box, const uint64_t *shape);
 

@@ -76,12 +76,15 @@ const char *stage_name(enum stage stage)
 	return names[stage];
 }
 
-void simulate_rates_default(double rates[STAGE_COUNT])
+void simulate_rates_default(struct simulate_options *options)
 {
+	double *rates = options->stage_bytes_per_second;
+
 	rates[STAGE_GATHER] = 400e9;
 	rates[STAGE_DEVICE_TO_HOST] = 50e9;
 	rates[STAGE_PACK] = 11e9;
 	rates[STAGE_VERIFY] = 0;
+	options->writes_per_second = WRITES_PER_SECOND;
 }
 
 /* ---- samples ---- */

@@ -55,10 +55,9 @@ struct simulate_options {
 	bool record;             /* keep every slice, for a trace */
 };
 
-/* As the certificate has it (writes.h). */
-#define SIMULATE_WRITES_DEFAULT WRITES_PER_SECOND
-/* gather 400, device_to_host 50, pack 11, verify 0 GB/s: docs/simulator.md says where from. */
-void simulate_rates_default(double rates[STAGE_COUNT]);
+/* gather 400, device_to_host 50, pack 11, verify 0 GB/s, and writes as the certificate has them: docs/simulator.md says where from.
+ * All else stays. */
+void simulate_rates_default(struct simulate_options *options);
 
 /* What a resource of the wire is. */
 enum wire { WIRE_NIC_SEND, WIRE_NIC_RECEIVE, WIRE_UPLINK_OUT, WIRE_UPLINK_IN, WIRE_TRAINER,

@@ -53,14 +53,6 @@ static int no_memory(struct error *error)
 	return memory_error(error, "grouping what ranks want alike", sizeof(struct share));
 }
 
-static bool same_columns(const struct box *a, const struct box *b)
-{
-	for (uint32_t d = 1; d < a->dims; d++)
-		if (a->lo[d] != b->lo[d] || a->hi[d] != b->hi[d])
-			return false;
-	return true;
-}
-
 /* Found: boxes of this tensor were all interned by find_borders. */
 static uint32_t columns_of(const struct maker *m, const struct problem_layout *layout, uint32_t p)
 {
@@ -68,7 +60,7 @@ static uint32_t columns_of(const struct maker *m, const struct problem_layout *l
 
 	for (size_t c = 0; c < m->columns.count; c++)
 		if (m->columns.items[c].transformed == layout->transformed[p] &&
-		    same_columns(m->columns.items[c].box, box))
+		    box_same_columns(m->columns.items[c].box, box))
 			return (uint32_t)c;
 	return NONE;
 }

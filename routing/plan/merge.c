@@ -12,14 +12,8 @@
  */
 #include "routing/plan/table.h"
 
-#include "base/array.h"
 #include "base/compare.h"
-
-/* Of a trainer and an inference rank; of one route until they are added up. */
-struct small {
-	uint64_t pair;
-	size_t pieces;
-};
+#include "routing/plan/pair_sums.h"
 
 static bool is_small(const struct route_piece *piece)
 {
@@ -41,44 +35,31 @@ static size_t count_small(const struct table *table, const struct route *route)
 	return count;
 }
 
-static int by_pair(const void *a, const void *b)
-{
-	return compare_u64(((const struct small *)a)->pair, ((const struct small *)b)->pair);
-}
-
 int table_merge(struct table *table, struct error *error)
 {
-	ARRAY(struct small) pairs = {0};
-	size_t kept = 0;
+	struct pair_sums pairs = {0};
 	bool memory = true;
 
 	for (size_t r = 0; table->problem->boxed && r < table->route_count && memory; r++) {
-		const struct route *route = &table->routes[r];
-		size_t pieces = count_small(table, route);
+		struct pair_sum sum = {.pair = table_pair(&table->routes[r]),
+				       .pieces = count_small(table, &table->routes[r])};
 
-		if (pieces)
-			memory = array_add(&pairs, (struct small){table_pair(route), pieces});
+		if (sum.pieces)
+			memory = array_add(&pairs, sum);
 	}
-	if (pairs.count)
-		sort_items(pairs.items, pairs.count, by_pair);
-	for (size_t i = 0; i < pairs.count;) {
-		struct small sum = {pairs.items[i].pair, 0};
-
-		for (; i < pairs.count && pairs.items[i].pair == sum.pair; i++)
-			sum.pieces += pairs.items[i].pieces;
-		if (sum.pieces >= MERGE_PIECES_MIN)
-			pairs.items[kept++] = sum;
-	}
-	for (size_t r = 0; kept && r < table->route_count && memory; r++) {
+	pair_sums_unite(&pairs);
+	for (size_t r = 0; pairs.count && r < table->route_count && memory; r++) {
 		const struct route *route = &table->routes[r];
 		uint64_t pair = table_pair(route);
-		size_t at = search_first(i, 0, kept, pairs.items[i].pair >= pair);
+		size_t at = search_first(i, 0, pairs.count, pairs.items[i].pair >= pair);
 
-		for (uint32_t p = 0;
-		     at < kept && pairs.items[at].pair == pair && p < route->piece_count; p++)
+		if (at == pairs.count || pairs.items[at].pair != pair ||
+		    pairs.items[at].pieces < MERGE_PIECES_MIN)
+			continue;
+		for (uint32_t p = 0; p < route->piece_count; p++)
 			if (is_small(&table->pieces[route->piece_first + p]))
 				table->pieces[route->piece_first + p].path = PATH_LANDED;
 	}
 	array_free(&pairs);
-	return memory ? 0 : memory_error(error, "planning routes", sizeof(struct small));
+	return memory ? 0 : memory_error(error, "planning routes", sizeof(struct pair_sum));
 }

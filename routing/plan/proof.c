@@ -505,7 +505,7 @@ static size_t begin_in(const struct proof *proof, size_t next, size_t end, const
 		    written->offset >= want->offset + want->bytes)
 			break;
 		*spread = *spread || proof->table->pieces[written->piece].spread.run_bytes ||
-			  proof_is_narrow(&proof->table->pieces[written->piece].src, &want->src);
+			  !box_same_columns(&want->src, &proof->table->pieces[written->piece].src);
 	}
 	return count;
 }

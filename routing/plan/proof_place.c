@@ -100,11 +100,3 @@ bool proof_place(const struct piece *want, const struct route_piece *piece)
 	       piece->spread.stride_bytes == spread.stride_bytes * each &&
 	       piece->bytes == box_elements(&box) * each;
 }
-
-bool proof_is_narrow(const struct box *box, const struct box *want)
-{
-	for (uint32_t d = 1; d < want->dims; d++)
-		if (box->lo[d] != want->lo[d] || box->hi[d] != want->hi[d])
-			return true;
-	return false;
-}

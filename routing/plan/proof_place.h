@@ -13,7 +13,5 @@
 bool proof_within_rows(const struct piece *want, const struct route_piece *piece, uint64_t at);
 /* A piece that is spread, or lies beside one that is: does it lie where its box belongs, in the runs that this asks for? */
 bool proof_place(const struct piece *want, const struct route_piece *piece);
-/* Has the box some of the columns alone? */
-bool proof_is_narrow(const struct box *box, const struct box *want);
 
 #endif

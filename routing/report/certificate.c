@@ -243,7 +243,7 @@ static int limit_writes(const struct table *table, struct certificate *certifica
 			struct error *error)
 {
 	struct writes writes;
-	int rc = writes_of(&writes, table, error);
+	int rc = writes_count(&writes, table, error);
 	double seconds = (double)writes.most / WRITES_PER_SECOND;
 
 	if (rc || seconds <= certificate->makespan_seconds)

@@ -7,6 +7,7 @@
 #include "model/family.h"
 #include "model/form.h"
 #include "model/layout_file.h"
+#include "routing/plan/pair_sums.h"
 #include "routing/plan/policy.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -353,20 +354,9 @@ static int walk_routes(struct memory_plan *plan, const struct table *table, stru
 	return rc;
 }
 
-/* Of a trainer and an inference rank. */
-struct landed {
-	uint64_t pair, bytes, small_bytes;
-};
-
-static int by_pair(const void *left, const void *right)
+static struct pair_sum landed_of(const struct table *table, const struct route *route)
 {
-	return compare_u64(((const struct landed *)left)->pair,
-			   ((const struct landed *)right)->pair);
-}
-
-static struct landed landed_of(const struct table *table, const struct route *route)
-{
-	struct landed landed = {.pair = table_pair(route)};
+	struct pair_sum landed = {.pair = table_pair(route)};
 
 	for (uint32_t p = 0; p < route->piece_count; p++) {
 		const struct route_piece *piece = &table->pieces[route->piece_first + p];
@@ -384,7 +374,7 @@ static uint64_t clamped(uint64_t bytes, uint64_t least, uint64_t most)
 }
 
 /* As worker/epoch/windows.c and worker/epoch/send_memory.c share their limits out. */
-static void share_out(struct memory_plan *plan, const struct landed *pairs, size_t count,
+static void share_out(struct memory_plan *plan, const struct pair_sum *pairs, size_t count,
 		      uint32_t *ranks_of, uint32_t *trainers_of, uint64_t ring_bytes)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -408,35 +398,24 @@ static void share_out(struct memory_plan *plan, const struct landed *pairs, size
 static int walk_landed(struct memory_plan *plan, const struct table *table, uint64_t ring_bytes,
 		       struct error *error)
 {
-	ARRAY(struct landed) pairs = {0};
+	struct pair_sums pairs = {0};
 	struct pool pool = {0};
 	uint32_t *ranks_of = pool_array(&pool, plan->trainer_count, sizeof(*ranks_of));
 	uint32_t *trainers_of = pool_array(&pool, plan->inference_count, sizeof(*trainers_of));
 	bool memory = pool_ok(&pool);
-	size_t kept = 0;
 
 	for (size_t r = 0; r < table->route_count && memory; r++) {
-		struct landed landed = landed_of(table, &table->routes[r]);
+		struct pair_sum landed = landed_of(table, &table->routes[r]);
 
 		if (landed.bytes)
 			memory = array_add(&pairs, landed);
 	}
-	if (pairs.count)
-		sort_items(pairs.items, pairs.count, by_pair);
-	for (size_t i = 0; i < pairs.count && memory; kept++) {
-		struct landed sum = {.pair = pairs.items[i].pair};
-
-		for (; i < pairs.count && pairs.items[i].pair == sum.pair; i++) {
-			sum.bytes += pairs.items[i].bytes;
-			sum.small_bytes += pairs.items[i].small_bytes;
-		}
-		pairs.items[kept] = sum;
-	}
+	pair_sums_unite(&pairs);
 	if (memory)
-		share_out(plan, pairs.items, kept, ranks_of, trainers_of, ring_bytes);
+		share_out(plan, pairs.items, pairs.count, ranks_of, trainers_of, ring_bytes);
 	array_free(&pairs);
 	pool_free(&pool);
-	return memory ? 0 : memory_error(error, "planning memory", sizeof(struct landed));
+	return memory ? 0 : memory_error(error, "planning memory", sizeof(struct pair_sum));
 }
 
 static uint64_t held_bytes(const struct problem *problem, const struct problem_holding *holding)

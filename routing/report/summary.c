@@ -92,14 +92,6 @@ static int by_columns(const void *x, const void *y)
 	return 0;
 }
 
-static bool same_columns(const struct box *a, const struct box *b)
-{
-	for (uint32_t d = 1; d < a->dims; d++)
-		if (a->lo[d] != b->lo[d] || a->hi[d] != b->hi[d])
-			return false;
-	return true;
-}
-
 /* Each row of each range of columns that any rank wants, once for each way it is transformed. */
 static uint64_t union_bytes(struct wanted_piece *pieces, size_t count)
 {
@@ -111,7 +103,7 @@ static uint64_t union_bytes(struct wanted_piece *pieces, size_t count)
 		struct piece part;
 
 		if (i == 0 || pieces[i].transformed != pieces[i - 1].transformed ||
-		    !same_columns(box, &pieces[i - 1].piece->src))
+		    !box_same_columns(box, &pieces[i - 1].piece->src))
 			done = 0;
 		if (!piece_cut_rows(pieces[i].piece, done, box->hi[0], &part))
 			continue;

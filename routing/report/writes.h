@@ -19,6 +19,8 @@ struct writes {
 };
 
 int writes_of(struct writes *writes, const struct table *table, struct error *error);
+/* The same without their sizes, which take sorting. */
+int writes_count(struct writes *writes, const struct table *table, struct error *error);
 
 static inline bool write_is_merged(const struct route_piece *piece)
 {

@@ -148,7 +148,7 @@ static void find_follower(struct send_plan *plan, const struct epoch *epoch, siz
 	if (!source->scheduled)
 		return;
 	source->scratch = plan->scratch_bytes;
-	plan->scratch_bytes += (source->pack.bytes + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
+	plan->scratch_bytes += ring_aligned(source->pack.bytes);
 }
 
 /* Where a post is the copy itself and can read rows in place, packing them first is a copy too many:

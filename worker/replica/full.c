@@ -29,7 +29,7 @@ static void make_groups(struct full *full, const uint32_t *sorted)
 		bool fresh = !i || place->param != param;
 
 		if (fresh) {
-			home = (home_end + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
+			home = ring_aligned(home_end);
 			first = place->offset;
 			param = place->param;
 		}
