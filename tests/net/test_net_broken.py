@@ -144,8 +144,8 @@ def one_kill(folder, model, referee, hosts, chance):
         if chance.random() < 0.7:
             begin(job, *flags, inference_flags=inference_flags)
             time.sleep(chance.uniform(0, 0.5))
-        else:  # on the way there
-            job.controller(*SOON)
+        else:  # on the way there; whoever has not declared may come again until the controller has waited long enough
+            job.controller(*SOON, "--join-timeout", "20s")
             job.workers(*flags, updates=ENDLESS, inference_flags=inference_flags)
             joined(job, victim)
             time.sleep(chance.uniform(0, 0.1))

@@ -7,8 +7,9 @@
 #include <fcntl.h>
 #include <poll.h>
 
-static const struct rig_options plain = {.trainers = 2, .ranks = 2, .update_timeout_ms = 4000};
-static const struct rig_options hasty = {.trainers = 1, .ranks = 1, .update_timeout_ms = 200};
+static const struct rig_options plain = {.trainers = 2, .ranks = 2, .update_timeout_ms = 10000};
+/* Long enough for an update on a busy host, and its end is waited for. */
+static const struct rig_options hasty = {.trainers = 1, .ranks = 1, .update_timeout_ms = 1000};
 
 static struct rig *open_rig(const struct rig_options *options)
 {
@@ -74,7 +75,7 @@ static void loop_step(struct loop *loop, uint32_t i, uint64_t version)
 	int rc = trains ? weft_update_try_begin(worker, version, &error)
 			: weft_update_try_wait(worker, version, 0, &published, &error);
 
-	assert_true(clock_ms() - began < 1000);
+	assert_true(clock_ms() - began < 5000); /* not its timeout */
 	if (rc == WEFT_AGAIN)
 		return;
 	rig_ok(rc, &error);
@@ -104,7 +105,7 @@ static void test_loop__moves_versions_with_one_thread_for_all(void **state)
 		for (uint32_t i = 0; i < 4; i++) /* starts what the descriptors then tell about */
 			loop_step(&loop, i, version);
 		while (loop.open) {
-			assert_true(poll(loop.fds, 4, 5000) > 0);
+			assert_true(poll(loop.fds, 4, 10000) > 0);
 			loop.wakes++;
 			for (uint32_t i = 0; i < 4; i++)
 				if (loop.fds[i].revents && !loop.done[i])
@@ -136,11 +137,11 @@ static void test_try__after_its_time_names_who_is_missing(void **state)
 			rc = i ? weft_update_try_wait(workers[i], 2, 0, NULL, &error)
 			       : weft_update_try_begin(workers[i], 1, &error);
 			if (rc == WEFT_AGAIN)
-				assert_true(readable(descriptor, 2000)); /* at the deadline */
+				assert_true(readable(descriptor, 10000)); /* at the deadline */
 		}
 		assert_int_equal(rc, -WEFT_E_TIMEOUT);
 		assert_non_null(strstr(error.text, i ? "trainer 0" : "inference 0"));
-		assert_in_range(clock_ms() - began, 200, 1500);
+		assert_in_range(clock_ms() - began, hasty.update_timeout_ms, 10000);
 	}
 	close_rig(rig);
 }
@@ -158,7 +159,7 @@ static void test_try__after_its_time_takes_what_had_come(void **state)
 	rig_ok(weft_update_begin(rig->trainers[0], 1, &error), &error);
 	rig_ok(host_write_all(rig->trainers[0], data, &error), &error);
 	rig_ok(weft_update_end(rig->trainers[0], &error), &error);
-	clock_sleep_ms(250); /* the host was busy beyond the timeout; the version was not late */
+	clock_sleep_ms(hasty.update_timeout_ms + 50); /* the host was busy beyond the timeout; the version was not late */
 	rig_ok(weft_update_try_wait(rig->ranks[0], 1, 0, &published, &error), &error);
 	assert_int_equal(published, 1);
 	rig_check(rig, 0, 1);
@@ -214,7 +215,7 @@ static void test_descriptor__tells_of_a_failed_job_and_of_an_interrupt(void **st
 			 -WEFT_E_INTERRUPTED);
 	weft_close(&rig->ranks[1]);
 	assert_int_equal(fcntl(interrupted, F_GETFD), -1); /* closed with its worker */
-	assert_true(readable(lost, 5000));
+	assert_true(readable(lost, 10000));
 	assert_int_equal(weft_poll(rig->ranks[0], &error), -WEFT_E_PEER_LOST);
 	assert_non_null(strstr(error.text, "inference 1"));
 	close_rig(rig);
