@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller as a process of this program."""
+from __future__ import annotations
+
+import collections
+import logging
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from types import TracebackType
+from typing import Any, Optional
+
+from weft import programs
+from weft._errors import Code, Error, UsageError, WaitTimeout, of_code
+from weft._launch import Launch
+
+logger = logging.getLogger("weft.controller")
+
+# as base/log.h makes them: TIME LEVEL PROGRAM[HOST:PID] TEXT
+_LINE = re.compile(r"\S+Z ([EWID]) weft-controller\[[^\]]*\] (.*)")
+_LEVELS = {"E": logging.ERROR, "W": logging.WARNING, "I": logging.INFO, "D": logging.DEBUG}
+_CODE = re.compile(r"WEFT-E(\d+):? (.*)")
+_OF_EXIT = {2: Code.USAGE, 75: Code.TIMEOUT, 78: Code.CONFIG}
+_START_S = 30.0
+
+
+class Controller:
+    """Starts weft-controller, which gathers the workers of one job, routes and watches.
+
+    ::
+
+        with weft.Controller(train="world=2,source=gathered", infer="engines=1,tp=2") as controller:
+            start_workers(controller.address)
+
+    In a ``with`` statement it is waited for at the end: it ends by itself when all workers have left. Where an exception
+    passes it is stopped, and tells the workers. It never outlives this process. Its log lines are those of the logger
+    "weft.controller".
+
+    Args:
+        train: the trainers, "world=4,source=gathered" (all sources: docs/sources.md).
+        infer: the inference ranks, "engines=2,tp=2" (all keys: docs/models.md).
+        bind: where to listen; port 0 lets the system choose. None: a free port of this host's loopback. An address that
+            other hosts reach needs a key (or insecure=True).
+        key_file: the job's key, made by ``weft key make``. None: what WEFT_KEY_FILE names.
+        insecure: listen to other hosts without a key.
+        job: the job's name.
+        policy: who sends what: "greedy" (default), "balanced", .. (``weft route plan --help``).
+        order: in which order each trainer sends: "rotated" (default), "table", "rounds".
+        topology: "flat" (default), "workers", a spec or a file (docs/topology.md).
+        dump: file for the routing table, once it is planned.
+        restarts: how often the job may gather again after a loss.
+        sessions_max: inference ranks that one trainer may write to, for policies that can limit it.
+        join_timeout_s, exchange_timeout_s, update_timeout_s, heartbeat_s, lost_after_s: as the program's options.
+
+    Attributes:
+        address: for the workers: "tcp://127.0.0.1:41234".
+        pid: of the process.
+
+    Raises:
+        ConfigError, UsageError, Error: it ended at once; with its own words.
+    """
+
+    def __init__(self, train: str, infer: str, *, bind: Optional[str] = None,
+                 key_file: "Optional[str | os.PathLike[str]]" = None, insecure: bool = False, job: Optional[str] = None,
+                 policy: Optional[str] = None, order: Optional[str] = None, topology: Optional[str] = None,
+                 dump: "Optional[str | os.PathLike[str]]" = None, restarts: Optional[int] = None,
+                 sessions_max: Optional[int] = None, join_timeout_s: Optional[float] = None,
+                 exchange_timeout_s: Optional[float] = None, update_timeout_s: Optional[float] = None,
+                 heartbeat_s: Optional[float] = None, lost_after_s: Optional[float] = None):
+        self._said: collections.deque[str] = collections.deque(maxlen=50)
+        bind = bind or "tcp://127.0.0.1:0"
+        given: dict[str, Any] = {
+            "train": train, "infer": infer, "bind": bind, "key": key_file, "job": job, "policy": policy, "order": order,
+            "topology": topology, "dump": dump, "restarts": restarts, "sessions-max": sessions_max,
+            "join-timeout": _time(join_timeout_s), "exchange-timeout": _time(exchange_timeout_s),
+            "update-timeout": _time(update_timeout_s), "heartbeat": _time(heartbeat_s), "lost-after": _time(lost_after_s)}
+        arguments = [f"--{name}={os.fspath(value) if isinstance(value, os.PathLike) else value}"
+                     for name, value in given.items() if value is not None]
+        if insecure:
+            arguments.append("--insecure")
+        with tempfile.TemporaryDirectory(prefix="controller-") as folder:
+            self._start(arguments, pathlib.Path(folder) / "port", bind)
+
+    @classmethod
+    def of_launch(cls, launch: Launch, train: str, infer: str, **options: Any) -> "Optional[Controller]":
+        """The controller that a launcher's rank 0 starts with WEFT_CONTROLLER=auto; None for everybody else. It listens where
+        ``launch.controller`` says, on all addresses where the job has a key."""
+        if not launch.starts_controller:
+            return None
+        port = launch.controller.rpartition(":")[2]
+        options.setdefault("key_file", launch.key_file or None)
+        options.setdefault("bind", f"tcp://{'*' if options['key_file'] else '127.0.0.1'}:{port}")
+        return cls(train, infer, **options)
+
+    def _start(self, arguments: list[str], port_file: pathlib.Path, bind: str) -> None:
+        env = {**os.environ, "WEFT_LOG": os.environ.get("WEFT_LOG") or _wanted()}
+        self._process = subprocess.Popen(
+            [programs.path("weft-controller"), "--die-with-parent", f"--port-file={port_file}", *arguments], env=env,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
+            start_new_session=True)  # Ctrl-C is for us, and we stop it
+        self.pid = self._process.pid
+        self._reader = threading.Thread(target=self._hand_on, name="weft-controller", daemon=True)
+        self._reader.start()
+        try:
+            self.address = self._heard(port_file, bind)
+        except BaseException:
+            self.stop(timeout_s=1.0)
+            raise
+
+    def _heard(self, port_file: pathlib.Path, bind: str) -> str:
+        deadline = time.monotonic() + _START_S
+        while True:
+            if port_file.exists() and port_file.read_text().strip():
+                port = port_file.read_text().strip()
+                host = bind.rpartition(":")[0].replace("*", "127.0.0.1").replace("[::]", "127.0.0.1").replace("0.0.0.0", "127.0.0.1")
+                return f"{host}:{port}"
+            if self._process.poll() is not None:
+                raise self._failure()
+            if time.monotonic() > deadline:
+                raise WaitTimeout(f"weft-controller (pid {self.pid}) has not begun to listen within {_START_S:.0f} s; it said: "
+                                  + " | ".join(self._said))
+            time.sleep(0.002)
+
+    def _hand_on(self) -> None:
+        assert self._process.stderr
+        for line in self._process.stderr:
+            line = line.rstrip("\n")
+            self._said.append(line)
+            match = _LINE.match(line)
+            level, said = (_LEVELS[match.group(1)], match.group(2)) if match else (logging.WARNING, line)
+            logger.log(level, "%s", said)
+
+    def _failure(self) -> Error:
+        """Why the process ended, by its own words."""
+        self._reader.join(5.0)
+        code = self._process.returncode
+        coded = [match for match in map(_CODE.search, self._said) if match]
+        if coded:
+            return of_code(int(coded[-1].group(1)), f"weft-controller: {coded[-1].group(2)}")
+        words = " | ".join(list(self._said)[-3:]) or "nothing"
+        return of_code(_OF_EXIT.get(code, Code.INTERNAL), f"weft-controller ended with exit code {code}; it said: {words}")
+
+    def __repr__(self) -> str:
+        code = self._process.poll()
+        return f"weft.Controller({self.address!r}, {'running' if code is None else f'exit code {code}'})"
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        """None while it runs. 0: all workers left with their work done."""
+        return self._process.poll()
+
+    def wait(self, timeout_s: Optional[float] = None) -> None:
+        """Waits until it ends, which it does when all workers have left.
+
+        Raises:
+            Error: the job failed; with the controller's words. WaitTimeout: it still runs.
+        """
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise WaitTimeout(f"weft-controller (pid {self.pid}) still runs after {timeout_s} s: workers of the job have not "
+                              "left") from None
+        if code:
+            raise self._failure()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Ends the job, if it runs: SIGTERM, and after ``timeout_s`` SIGKILL."""
+        if timeout_s <= 0:
+            raise UsageError(f"timeout_s is {timeout_s!r}: give seconds above 0")
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._reader.join(5.0)
+
+    def __enter__(self) -> "Controller":
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], exception: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        if exception is not None:
+            self.stop()
+            return
+        try:
+            self.wait()
+        except BaseException:
+            self.stop()
+            raise
+
+
+def _time(seconds: Optional[float]) -> Optional[str]:
+    return None if seconds is None else f"{round(seconds * 1000)}ms"
+
+
+def _wanted() -> str:
+    names = ((logging.DEBUG, "debug"), (logging.INFO, "info"), (logging.WARNING, "warn"))
+    return next((name for level, name in names if logger.isEnabledFor(level)), "error")

@@ -1,0 +1,436 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trainer: what it holds, and versions that it sends."""
+from __future__ import annotations
+
+import weakref
+from types import TracebackType
+from typing import Any, Iterable, Mapping, Optional, Sequence, Union
+
+from weft import _waits
+from weft._errors import Error, StateError, UsageError, failed, slot
+from weft._library import ffi, lib
+from weft._memory import Memory, memory_of
+from weft._structs import (
+    HoldingView,
+    Tensor,
+    TensorView,
+    described,
+    encoded,
+    fill_memory,
+    holding_view,
+    memory_struct,
+    shape_of,
+    sized,
+    tensor_view,
+)
+from weft._worker import Worker
+
+Data = Union[Mapping[Any, Any], Sequence[Any]]  # memory by id or name, or one for each id
+
+
+def _nothing() -> None:
+    """As a weak reference whose object is gone."""
+
+
+class _Source:
+    """A declared tensor, and its memory as it was written last. That the same tensor of torch still lies there is quicker
+    seen than where it lies: `quick` refers to it, weakly, and to nothing for any other object."""
+    __slots__ = ("id", "name", "dtype", "struct", "quick", "pointer", "bytes")
+
+    def __init__(self, view: TensorView, struct: Any):
+        self.id, self.name, self.dtype, self.struct = view.id, view.name, view.dtype, struct
+        self.quick: Any = _nothing
+        self.pointer = self.bytes = 0
+
+    def locate(self, data: Any) -> Any:
+        """Fills the struct; what keeps the memory alive."""
+        memory = memory_of(data)
+        if memory.dtype is not None and memory.dtype != self.dtype:
+            raise UsageError(f"{self.name!r} was declared as {self.dtype}, and what is to be written has {memory.dtype}: "
+                             "declare it as what it is (engines of another dtype get it converted)")
+        fill_memory(self.struct, memory)
+        self.pointer, self.bytes = memory.pointer, memory.bytes
+        self.quick = weakref.ref(data) if memory.device is None and hasattr(data, "data_ptr") else _nothing
+        return memory.owner
+
+    def still(self, data: Any) -> bool:
+        return (self.quick() is data and data.data_ptr() == self.pointer and data.nbytes == self.bytes
+                and bool(data.is_contiguous()))
+
+
+class Trainer(Worker):
+    """A trainer of the job.
+
+    ::
+
+        with weft.Trainer("tcp://node0:29600", rank) as trainer:
+            ids = [trainer.declare_tensor(weft.Tensor(name, p.dtype, p.shape)) for name, p in parameters]
+            trainer.join()
+            for version in range(1, 100):
+                train()
+                trainer.publish(version, dict(parameters))
+
+    Args:
+        controller: "tcp://host:29600"; None: what the launcher's variables say (WEFT_CONTROLLER, and of torchrun).
+        rank: among the trainers, from 0; None: the launcher's.
+        job: the job's name, if the controller has one.
+        transport: "shm" (default), "cuda", "verbs", "tcp", "efa", "auto", or a list: "shm,verbs,tcp".
+        memory: where tensors lie that are written: "host" (default), "cuda", "cuda:N".
+        replica: "ring" (default), "host" or "full": how what must be packed is packed (docs/replica.md).
+        ring_bytes: of the ring, at most. None: 1 GiB.
+        pack_threads: that pack, the calling one included. None: as many as processors, at most 4.
+        checksums: every piece is summed and verified; all workers agree.
+        nic: which NICs, a list of names. None: weft chooses.
+        key_file: the job's key. None: what WEFT_KEY_FILE names.
+        join_timeout_s: None: 60 s.
+        update_timeout_s: of any wait inside an update. None: the controller's.
+
+    Raises:
+        Error: the transport cannot be opened here, or an option is wrong; the message says which.
+    """
+
+    _role = lib.WEFT_TRAINER
+
+    def __init__(self, controller: Optional[str] = None, rank: Optional[int] = None, *, job: Optional[str] = None,
+                 transport: Optional[str] = None, memory: Optional[str] = None, replica: Optional[str] = None,
+                 ring_bytes: Optional[int] = None, pack_threads: Optional[int] = None, checksums: bool = False,
+                 nic: Optional[str] = None, key_file: Optional[str] = None, join_timeout_s: Optional[float] = None,
+                 update_timeout_s: Optional[float] = None):
+        self._order: dict[str, int] = {}
+        self._sources: dict[Union[int, str], _Source] = {}
+        self._by_id: list[_Source] = []
+        self._structs: Any = None
+        self._kept: list[Any] = []  # what writes of this update read, until they are over
+        self._version = self._begun = 0
+        super().__init__(controller, rank, {
+            "job": job, "transport": transport, "memory": memory, "replica": replica, "ring_bytes": ring_bytes,
+            "pack_threads": pack_threads, "checksums": int(checksums), "nic": nic, "key_file": key_file,
+            "join_timeout_s": join_timeout_s, "update_timeout_s": update_timeout_s})
+
+    # ---- declare
+
+    def _order_of(self, tensor: Tensor, order: Optional[int]) -> int:
+        return self._order.setdefault(tensor.name, len(self._order)) if order is None else order
+
+    def declare_tensor(self, tensor: Tensor, *, rows: Optional[tuple[int, int]] = None, order: Optional[int] = None) -> int:
+        """Rows of a tensor are readable here.
+
+        Args:
+            tensor: the whole tensor.
+            rows: [first, behind the last) of dimension 0. None: all of them.
+            order: the tensor's place in the checkpoint, the same on every trainer. None: its place among the names that
+                this worker has declared so far, which is right where all trainers declare the same names.
+
+        Returns:
+            Its id, for ``write``.
+        """
+        keep: list[Any] = []
+        struct, number = described("weft_tensor", tensor, keep), ffi.new("uint32_t *")
+        lo, hi = (0, tensor.shape[0]) if rows is None else rows
+        self._now(lib.weft_declare_tensor, struct, self._order_of(tensor, order), lo, hi, number)
+        return int(number[0])
+
+    def declare_local(self, local: Tensor) -> int:
+        """A parameter as it lies here, for trainers that are cut otherwise than in rows: ``declare_holding`` and
+        ``declare_flat`` say which parts of which tensors are where in it. Its name is its own.
+
+        Returns:
+            Its id, for ``write``.
+        """
+        keep: list[Any] = []
+        number = ffi.new("uint32_t *")
+        self._now(lib.weft_declare_local, described("weft_tensor", local, keep), number)
+        return int(number[0])
+
+    def declare_holding(self, tensor: Tensor, local: int, lo: Sequence[int], hi: Sequence[int], *,
+                        order: Optional[int] = None, offset: int = 0, strides: Optional[Sequence[int]] = None) -> None:
+        """The box [lo, hi) of a tensor lies in a local parameter.
+
+        Args:
+            tensor: the whole tensor.
+            local: id of the local parameter.
+            lo, hi: the box, in elements, a number for each dimension.
+            order: as in ``declare_tensor``.
+            offset: of the box's first element in the local parameter, in elements.
+            strides: in elements, one for each dimension. None: the box's own, row after row.
+        """
+        keep: list[Any] = []
+        holding = sized("weft_holding")
+        holding.local, holding.order, holding.offset = local, self._order_of(tensor, order), offset
+        shape_of(holding, lo, f"lo of {tensor.name!r}", "lo")
+        shape_of(holding, hi, f"hi of {tensor.name!r}", "hi")
+        if strides is not None:
+            shape_of(holding, strides, f"strides of {tensor.name!r}", "stride")
+        self._now(lib.weft_declare_holding, described("weft_tensor", tensor, keep), holding)
+
+    def declare_flat(self, tensor: Tensor, start: int, stop: int, local: int, *, order: Optional[int] = None,
+                     offset: int = 0) -> None:
+        """Elements [start, stop) of a tensor, row after row, lie from element ``offset`` of a local parameter on, as ZeRO-3
+        and FSDP1 have it."""
+        keep: list[Any] = []
+        self._now(lib.weft_declare_flat, described("weft_tensor", tensor, keep), self._order_of(tensor, order), start, stop,
+                  local, offset)
+
+    def register(self, memory: Any) -> None:
+        """Memory that tensors will lie in when they are written, which RDMA then reads straight from there
+        (weft_source_register in weft.h). It stays as it is until ``close``.
+
+        Args:
+            memory: as ``memory_of`` takes it.
+        """
+        found = memory_of(memory)
+        self._handle.keep.append(found)
+        self._waiting(lib.weft_source_register, memory_struct(found))
+
+    @property
+    def tensors(self) -> list[TensorView]:
+        """What was declared, by id."""
+        views = []
+        while True:
+            view = sized("weft_tensor_view")
+            try:
+                self._now(lib.weft_tensor_at, len(views), view)
+            except UsageError:
+                return views
+            views.append(tensor_view(len(views), view))
+
+    @property
+    def holdings(self) -> list[HoldingView]:
+        """Every box that is held here; sorted by tensor after join."""
+        views: list[HoldingView] = []
+        while True:
+            view = sized("weft_holding_view")
+            try:
+                self._now(lib.weft_holding_at, len(views), view)
+            except UsageError:
+                return views
+            views.append(holding_view(view))
+
+    # ---- updates
+
+    @property
+    def version(self) -> int:
+        """The last version that ended here; 0: none."""
+        return self._version
+
+    def begin(self, version: int) -> None:
+        """Starts a version, larger than any before; waits until every inference rank accepts it.
+
+        Raises:
+            WaitTimeout: with who does not. VersionError: it is not larger.
+        """
+        if _waits.hears_signals():
+            self._until(lambda: self._now(lib.weft_update_try_begin, version))
+        else:
+            self._now(lib.weft_update_begin, version)
+        self._begun = version
+
+    async def begin_async(self, version: int) -> None:
+        """``begin`` for an event loop. Cancelled: nothing was begun."""
+        await self._until_async(lambda: self._now(lib.weft_update_try_begin, version))
+        self._begun = version
+
+    def write(self, tensor: Union[int, str], data: Any) -> None:
+        """[any thread, many at once] Sends all pieces of a tensor.
+
+        Args:
+            tensor: its id, or its name (of a local parameter: the local name).
+            data: memory with the rows that are held, row-major (``memory_of`` says what may be given): of the dtype that was
+                declared, unchanged until ``end`` or ``drain`` returns. It is kept alive until then. With memory of a GPU, what
+                is queued on its stream comes first.
+
+        Raises:
+            UsageError: another size or dtype, not contiguous, written twice; nothing was sent. Ctrl-C is heard when it
+            returns: it waits for room, and at most the update timeout.
+        """
+        source = self._sources.get(tensor) or self._source(tensor)
+        self._kept.append(data if source.still(data) else source.locate(data))
+        handle = self._handle
+        handle.inside.append(None)
+        try:
+            if handle.closed:
+                raise StateError(f"{self!r} is closed")
+            error = slot.error
+            rc = _write(handle.pointer, source.id, source.struct, error)
+            if rc < 0:
+                raise failed(rc, error)
+        finally:
+            handle.inside.pop()
+
+    def write_all(self, data: Data) -> None:
+        """Sends all tensors in the plan's order, on all packing threads: the quickest way.
+
+        Args:
+            data: memory by id or name, or one for each id; as in ``write``. Those that nobody wants, and those that were
+                written before, may be left out.
+        """
+        self._waiting(lib.weft_update_write_all, *self._all(data))
+
+    async def write_all_async(self, data: Data) -> None:
+        """``write_all`` for an event loop. Cancelled: part of it may have gone; all that is left is ``abort``."""
+        await self._in_thread(lib.weft_update_write_all, *self._all(data))
+
+    def _all(self, data: Data) -> tuple[Any, int, int]:
+        items: Iterable[tuple[Any, Any]] = data.items() if isinstance(data, Mapping) else enumerate(data)
+        self._located()
+        for source in self._by_id:
+            source.quick, source.struct.pointer = _nothing, ffi.NULL
+        for tensor, memory in items:
+            source = self._sources.get(tensor) or self._source(tensor)
+            self._kept.append(source.locate(memory))
+        return self._structs, len(self._by_id), ffi.sizeof("weft_memory")
+
+    def write_bucket(self, slices: Iterable[tuple[str, Any]]) -> None:
+        """Some tensors by name, as a framework's all-gather gives them; each is this trainer's held rows. A name that was
+        not declared, a dtype, shape or size that differs: UsageError, and nothing of the bucket is sent.
+
+        Args:
+            slices: (name, memory): memory that has a dtype and a shape (a tensor, an array).
+        """
+        found: list[tuple[str, Memory]] = []
+        for name, given in slices:
+            memory = memory_of(given)
+            if memory.dtype is None or memory.shape is None:
+                raise UsageError(f"{name!r} in a bucket: plain bytes have no dtype and shape; give an array or tensor, or "
+                                 "use write")
+            found.append((name, memory))
+        structs, keep = ffi.new("weft_slice[]", len(found)), []
+        for i, (name, memory) in enumerate(found):
+            structs[i] = described("weft_slice", Tensor(name, memory.dtype, memory.shape or ()), keep)[0]
+            keep.append(memory_struct(memory))
+            structs[i].memory = keep[-1]
+            self._kept.append(memory.owner)
+        self._waiting(lib.weft_update_write_bucket, structs, len(found), ffi.sizeof("weft_slice"))
+
+    def _located(self) -> None:
+        """After join no tensor is added: their structs lie in one array, as write_all wants them."""
+        if self._state == "open":
+            raise StateError(f"{self!r}: nothing can be written before join")
+        if self._structs is None:
+            views = self.tensors
+            self._structs = ffi.new("weft_memory[]", max(len(views), 1))
+            for view in views:
+                fill_memory(self._structs[view.id], Memory(0, 0))
+                source = _Source(view, self._structs + view.id)
+                self._by_id.append(source)
+                self._sources[view.id] = source
+                self._sources.setdefault(view.name, source)
+
+    def _source(self, tensor: Union[int, str]) -> _Source:
+        self._located()
+        found = self._sources.get(tensor)
+        if found is None:
+            raise UsageError(f"{tensor!r} is no tensor that {self!r} declared; it has {len(self._by_id)}"
+                             + (f", from {self._by_id[0].name!r} on" if self._by_id else ""))
+        return found
+
+    def drain(self) -> None:
+        """Waits until the memory of everything written may be reused; the update stays open."""
+        self._waiting(lib.weft_update_drain)
+        self._kept.clear()
+
+    async def drain_async(self) -> None:
+        """``drain`` for an event loop."""
+        await self._in_thread(lib.weft_update_drain)
+        self._kept.clear()
+
+    def end(self) -> None:
+        """Waits for all writes, then tells the inference ranks that the version is complete.
+
+        Raises:
+            StateError: wanted tensors were not written; up to four are named, and the update stays open.
+        """
+        self._waiting(lib.weft_update_end)
+        self._ended()
+
+    async def end_async(self) -> None:
+        """``end`` for an event loop."""
+        await self._in_thread(lib.weft_update_end)
+        self._ended()
+
+    def _ended(self) -> None:
+        self._version = self._begun
+        self._kept.clear()
+
+    def abort(self, why: str = "given up") -> None:
+        """Gives the update up: inference ranks are told, publish nothing, and accept a later version."""
+        self._waiting(lib.weft_update_abort, encoded(why))
+        self._kept.clear()
+
+    def replay(self, version: int) -> None:
+        """A whole update from what replica "full" keeps: the last version once more, as ``version``."""
+        self._waiting(lib.weft_update_replay, version)
+        self._version = version
+
+    def publish(self, version: int, data: Data) -> None:
+        """begin, write_all, end; where one fails, abort."""
+        with self.update(version):
+            self.write_all(data)
+
+    async def publish_async(self, version: int, data: Data) -> None:
+        """``publish`` for an event loop."""
+        async with self.update(version):
+            await self.write_all_async(data)
+
+    def update(self, version: int) -> "Update":
+        """``with trainer.update(version): trainer.write(..)``: ``end`` at its end, ``abort`` where an exception passes."""
+        return Update(self, version)
+
+    def _give_up(self, exception: BaseException) -> None:
+        try:
+            self.abort(f"{type(exception).__name__}: {exception}")
+        except Error:
+            pass  # the job itself has failed, which the exception on its way says
+
+    def _released(self) -> None:
+        if not self._handle.freed:  # something reads it until the library's worker is gone
+            self._handle.keep += self._kept
+        self._kept.clear()
+
+
+class Update:
+    """An open update of a trainer: what ``Trainer.update`` gives."""
+
+    def __init__(self, trainer: Trainer, version: int):
+        self._trainer, self.version = trainer, version
+
+    def write(self, tensor: Union[int, str], data: Any) -> None:
+        """Trainer.write."""
+        self._trainer.write(tensor, data)
+
+    def write_all(self, data: Data) -> None:
+        """Trainer.write_all."""
+        self._trainer.write_all(data)
+
+    def __enter__(self) -> "Update":
+        self._trainer.begin(self.version)
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], exception: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        if exception is not None:
+            self._trainer._give_up(exception)
+            return
+        try:
+            self._trainer.end()
+        except BaseException as failure:
+            self._trainer._give_up(failure)
+            raise
+
+    async def __aenter__(self) -> "Update":
+        await self._trainer.begin_async(self.version)
+        return self
+
+    async def __aexit__(self, kind: Optional[type[BaseException]], exception: Optional[BaseException],
+                        trace: Optional[TracebackType]) -> None:
+        if exception is not None:
+            self._trainer._give_up(exception)
+            return
+        try:
+            await self._trainer.end_async()
+        except BaseException as failure:
+            self._trainer._give_up(failure)
+            raise
+
+
+_write = lib.weft_update_write

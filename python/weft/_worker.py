@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What trainers and inference ranks have in common: a process's place in the job, from open to close.
+
+The library's worker is freed when its user has closed it, no call is inside and no array lies over its memory any more:
+
+    close() ──► leave or fail ──► calls inside are interrupted ──► last Array gone ──► weft_close
+
+So neither a reader thread nor a tensor that outlives its worker finds memory that is not there.
+"""
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+import warnings
+import weakref
+from types import TracebackType
+from typing import Any, Callable, NamedTuple, Optional, TypeVar
+
+from weft import _log, _waits
+from weft._errors import Code, Error, Interrupted, StateError, UsageError, failed, slot
+from weft._launch import launch_find
+from weft._library import ffi, lib
+from weft._structs import Plan, encoded, milliseconds, sized
+from weft._library import text as text_of
+
+Self = TypeVar("Self", bound="Worker")
+
+_CLOSE_TIMEOUT_S = 30.0
+
+
+class Progress(NamedTuple):
+    """What a join that takes long is told about, once a second.
+
+    Attributes:
+        elapsed_s: since the call.
+        waiting_for: the library's last line of this worker's log: who is missing, what is registered; "" at first.
+    """
+    elapsed_s: float
+    waiting_for: str
+
+
+class _Handle:
+    """The library's worker, and what keeps it from being freed."""
+
+    def __init__(self) -> None:
+        self.pointer: Any = ffi.NULL
+        self.pid = os.getpid()
+        self.closed = False
+        self.inside: list[None] = []  # a mark for each call that is in the library: append and pop are atomic
+        self.arrays = 0
+        self.lock = threading.Lock()
+        self.freed = False
+        self.keep: list[Any] = []     # what the library may read until it is freed
+
+    def free_when_unused(self) -> int:
+        """weft_close, once. 0 also while something is still in use."""
+        with self.lock:
+            if self.freed or not self.closed or self.arrays or self.inside or not self.pointer:
+                return 0
+            self.freed = True
+        holder = ffi.new("weft_worker **", self.pointer)
+        rc = int(lib.weft_close(holder))
+        self.keep.clear()
+        return rc
+
+    def array_made(self) -> None:
+        with self.lock:
+            self.arrays += 1
+
+    def array_gone(self) -> None:
+        """May run wherever garbage is collected, in the log's sink too: what frees is another thread."""
+        with self.lock:
+            self.arrays -= 1
+            last = self.closed and not self.arrays
+        if last:
+            _free_later(self)
+
+
+def _free_later(handle: _Handle) -> None:
+    if sys.is_finalizing():  # a thread that is started now never runs, and start() would wait for it
+        return
+    try:
+        threading.Thread(target=handle.free_when_unused, name="weft-close", daemon=True).start()
+    except RuntimeError:  # the interpreter is at its end, and the process frees all
+        pass
+
+
+def _forgotten(handle: _Handle, what: str) -> None:
+    """A worker that nobody closed: the others are told, as of a process that died."""
+    if handle.closed or handle.pid != os.getpid():
+        return
+    handle.closed = True
+    warnings.warn(f"{what} was never closed: use it in a with statement", ResourceWarning, stacklevel=2)
+    _free_later(handle)
+
+
+class Worker:
+    """Base of Trainer and Inference; see there.
+
+    In a ``with`` statement a worker leaves at the end and is closed; where an exception passes, the whole job is told it
+    (as ``fail`` does), so nobody waits for a process that gave up.
+
+    Threads: one at a time, but for what says [any thread]. In the main thread whatever waits ends on Ctrl-C, with
+    KeyboardInterrupt (and on any exception that a signal's handler raises), and the worker can be used on: what then holds,
+    call by call, is the table at ``weft_interrupt`` in weft.h. Every wait frees the interpreter's lock.
+    """
+
+    _role: int
+
+    def __init__(self, controller: Optional[str], rank: Optional[int], options: dict[str, Any]):
+        self._handle = _Handle()
+        self._state = "new"
+        self._joined_callbacks: list[Callable[[], None]] = []
+        self._descriptor = -1
+        self._watched = False
+        if controller is None or rank is None:
+            launch = launch_find(controller=controller)
+            controller = launch.controller if controller is None else controller
+            rank = launch.rank if rank is None else rank
+            if options.get("key_file") is None and launch.key_file:
+                options.update(key_file=launch.key_file, key_waits=int(launch.key_waits))
+        if not controller:
+            raise UsageError("no controller: give its address (\"tcp://host:29600\", Controller.address), or set "
+                             "WEFT_CONTROLLER")
+        self.rank = int(rank)
+        self.controller = controller
+        self._who = f"{'t' if self._role == lib.WEFT_TRAINER else 'i'}{self.rank}"
+        _log.install()
+        self._open(options)
+        self._finalizer = weakref.finalize(self, _forgotten, self._handle, repr(self))
+        self._finalizer.atexit = False
+
+    def _open(self, options: dict[str, Any]) -> None:
+        struct, keep = sized("weft_options"), []
+        struct.role, struct.rank = self._role, self.rank
+        for name, value in {"controller": self.controller, **options}.items():
+            if value is None:
+                continue
+            if name.endswith("_timeout_s"):
+                name, value = name[:-1] + "ms", milliseconds(value, name)
+            if isinstance(value, (str, os.PathLike)):
+                value = encoded(value)
+                keep.append(value)
+            try:
+                setattr(struct, name, value)
+            except (TypeError, OverflowError) as error:
+                raise UsageError(f"option {name}={value!r}: {error}") from None
+        holder = ffi.new("weft_worker **")
+        rc = lib.weft_open(holder, struct, slot.error)
+        if rc < 0:
+            raise failed(rc, slot.error)
+        self._handle.pointer = holder[0]
+        self._state = "open"
+
+    def __repr__(self) -> str:
+        return f"weft.{type(self).__name__}({self.controller!r}, rank={self.rank}, state={self.state!r})"
+
+    # ---- calls
+
+    def _enter(self) -> Any:
+        handle = self._handle
+        handle.inside.append(None)
+        if handle.closed:
+            handle.inside.pop()
+            raise StateError(f"{self!r} is closed")
+        return handle.pointer
+
+    def _now(self, function: Any, *arguments: Any) -> int:
+        """A call that does not wait."""
+        pointer = self._enter()
+        try:
+            error = slot.error
+            rc = int(function(pointer, *arguments, error))
+            if rc < 0:
+                raise failed(rc, error)
+            return rc
+        finally:
+            self._handle.inside.pop()
+
+    def _waiting(self, function: Any, *arguments: Any, progress: Optional[Callable[[Progress], None]] = None) -> int:
+        """A call that waits: in the main thread it ends where a signal's handler raises."""
+        began = time.monotonic()
+
+        def tick() -> None:
+            assert progress is not None
+            progress(Progress(time.monotonic() - began, _log.last.get(self._who, "")))
+        result: int = _waits.call(self._interrupt, self._interrupt_clear, self._now, function, *arguments,
+                                  tick=tick if progress else None)
+        return result
+
+    def _until(self, attempt: Callable[[], int]) -> None:
+        """A try (WEFT_AGAIN: not yet) again and again, whenever the worker's descriptor is readable."""
+        while attempt() == lib.WEFT_AGAIN:
+            _waits.readable(self._fd())
+
+    async def _until_async(self, attempt: Callable[[], int]) -> None:
+        if self._watched:
+            raise StateError(f"{self!r}: another task waits for it already, and one at a time may")
+        self._watched = True
+        try:
+            while attempt() == lib.WEFT_AGAIN:
+                await _readable(self._fd())
+        finally:
+            self._watched = False
+
+    async def _in_thread(self, function: Any, *arguments: Any) -> int:
+        """A wait without a try: in a thread, which is over when this is, cancelled or not."""
+        loop = asyncio.get_running_loop()
+        done = loop.run_in_executor(None, self._now, function, *arguments)
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            self._interrupt()
+            await asyncio.wait([done])
+            done.exception()  # it is the cancellation that is told
+            self._interrupt_clear()
+            raise
+
+    def _fd(self) -> int:
+        if self._descriptor < 0:
+            descriptor = ffi.new("int *")
+            self._now(lib.weft_descriptor, descriptor)
+            self._descriptor = descriptor[0]
+        return self._descriptor
+
+    def _interrupt(self) -> None:
+        if not self._handle.freed:
+            lib.weft_interrupt(self._handle.pointer)
+
+    def _interrupt_clear(self) -> None:
+        if not self._handle.freed:
+            lib.weft_interrupt_clear(self._handle.pointer)
+
+    def interrupt(self) -> None:
+        """[any thread] Ends every wait of this worker within 0.1 s with Interrupted, and every later call that would wait,
+        until ``interrupt_clear``."""
+        self._enter()
+        try:
+            self._interrupt()
+        finally:
+            self._handle.inside.pop()
+
+    def interrupt_clear(self) -> None:
+        """[any thread] Takes ``interrupt`` back."""
+        self._enter()
+        try:
+            self._interrupt_clear()
+        finally:
+            self._handle.inside.pop()
+
+    # ---- declare and join
+
+    def declare_labels(self, model: str, train: str, infer: str) -> None:
+        """What the routing dump calls the job; all workers give the same. Specs given here are held to the controller's."""
+        self._now(lib.weft_declare_labels, encoded(model), encoded(train), encoded(infer))
+
+    def declare_model(self, model: "str | os.PathLike[str]", train: str, infer: str, *, family: Optional[str] = None) -> None:
+        """All that this worker holds or needs of a model that weft knows, in one call.
+
+        Args:
+            model: a built-in name ("Qwen2.5-0.5B"), a config.json or its folder, or a layout file.
+            train: the trainers' spec, as the controller has it: "world=4,source=gathered".
+            infer: the engines': "engines=2,tp=2".
+            family: the model_type whose names and shapes the model has, where its own class is not known ("llama").
+        """
+        self._now(lib.weft_declare_model_as, encoded(model), encoded(family), encoded(train), encoded(infer))
+
+    def join(self, timeout_s: Optional[float] = None, *, progress: Optional[Callable[[Progress], None]] = None) -> None:
+        """Waits until every worker of the job is here, routed and connected.
+
+        Args:
+            timeout_s: None: the option join_timeout_s (60 s).
+            progress: called once a second on this thread, with a Progress.
+
+        Raises:
+            WaitTimeout: with who is missing. Other errors: the worker can only be closed.
+        """
+        self._waiting(lib.weft_join, milliseconds(timeout_s), progress=progress)
+        self._after_join()
+
+    async def join_async(self, timeout_s: Optional[float] = None) -> None:
+        """``join`` for an event loop. Cancelled, it can be called again, and goes on where it was."""
+        await self._in_thread(lib.weft_join, milliseconds(timeout_s))
+        self._after_join()
+
+    def _after_join(self) -> None:
+        self._state = "joined"
+        for callback in self._joined_callbacks:
+            callback()
+
+    def on_join(self, callback: Callable[[], None]) -> None:
+        """``callback()`` runs when a join has gone well, on its thread, before it returns."""
+        self._joined_callbacks.append(callback)
+
+    @property
+    def plan(self) -> Plan:
+        """This worker's part of the routing table, after join."""
+        view = sized("weft_plan_view")
+        self._now(lib.weft_plan, view)
+        return Plan(text_of(view.digest), text_of(view.policy), text_of(view.order), view.bytes, view.pieces, view.peers)
+
+    @property
+    def device(self) -> Optional[int]:
+        """[any thread] The GPU that this worker uses; None: none."""
+        pointer = self._enter()
+        try:
+            number = int(lib.weft_device(pointer))
+        finally:
+            self._handle.inside.pop()
+        return None if number < 0 else number
+
+    @property
+    def state(self) -> str:
+        """"open", "joined", "left" or "closed"."""
+        return "closed" if self._handle.closed else self._state
+
+    def stats(self) -> dict[str, int]:
+        """Figures of the updates so far, by weft_stats' names: times in nanoseconds (update_ns of the last one), bytes.
+        [any thread] On an inference rank not while it waits for a version."""
+        stats = sized("weft_stats")
+        self._now(lib.weft_get_stats, stats)
+        return {name: int(getattr(stats, name)) for name, _ in ffi.typeof("weft_stats").fields if name != "size"}
+
+    def fileno(self) -> int:
+        """After join: a descriptor that is readable when there may be something to do (weft_descriptor in weft.h), for an
+        event loop of one's own. The async methods watch it: use one or the other."""
+        return self._fd()
+
+    # ---- close
+
+    def leave(self) -> None:
+        """Tells the controller that this worker's work is done."""
+        self._waiting(lib.weft_leave)
+        self._state = "left"
+
+    async def leave_async(self) -> None:
+        """``leave`` for an event loop."""
+        await self._in_thread(lib.weft_leave)
+        self._state = "left"
+
+    def fail(self, text: str, code: int = Code.HOST) -> None:
+        """This worker cannot go on, for a reason of its own program: everybody else is told ``text``, one line, within a
+        second, and their calls fail with it. At any stage; it can only be closed then."""
+        self._now(lib.weft_fail, int(code), encoded(" ".join(text.split()) or "failed"))
+
+    def close(self) -> None:
+        """Ends what waits in other threads, leaves if that was not done, and frees the worker when no Array lies over its
+        memory any more. Twice is once.
+
+        Raises:
+            Unsafe: memory that was bound may still be written (weft_close in weft.h); the worker is closed all the same.
+            StateError: called inside of this worker's own hook, or a call does not end; nothing has changed.
+        """
+        handle = self._handle
+        if handle.closed or self._state == "new":
+            return
+        if handle.pid != os.getpid():  # a forked child: it has none of the parent's threads
+            handle.closed = True
+            handle.free_when_unused()
+            return
+        if self._in_hook():
+            raise StateError(f"{self!r}: close inside of the post-load hook")
+        if handle.inside:
+            self._end_calls()
+        if handle.arrays and self._state == "joined":
+            self._leave_before_arrays()
+        handle.closed = True
+        self._finalizer.detach()
+        rc = handle.free_when_unused()
+        self._released()
+        if rc < 0:
+            raise failed(rc, _no_words())
+
+    def _leave_before_arrays(self) -> None:
+        """Memory stays while arrays lie over it, and weft_close with it: the job is not kept waiting for that."""
+        try:
+            self._now(lib.weft_leave)
+        except Error:
+            pass  # the job has failed already, or is told so by the library
+
+    def _end_calls(self) -> None:
+        deadline = time.monotonic() + _CLOSE_TIMEOUT_S
+        while self._handle.inside:
+            self._interrupt()
+            if time.monotonic() > deadline:
+                self._interrupt_clear()
+                raise StateError(f"{self!r}: a call of another thread does not end within {_CLOSE_TIMEOUT_S:.0f} s of being "
+                                 "interrupted; close it when that thread is done")
+            time.sleep(0.001)
+
+    def _in_hook(self) -> bool:
+        return False
+
+    def _released(self) -> None:
+        """What a role keeps alive may go."""
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], exception: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        if self._handle.closed:
+            return
+        if exception is None:
+            try:
+                if self._state == "joined":
+                    self.leave()
+            finally:
+                self.close()
+            return
+        try:
+            if self._told(exception):
+                self.fail(f"{type(exception).__name__}: {exception}")
+        except Error:
+            pass  # the job's own failure came first, and is what everybody hears
+        finally:
+            self.close()
+
+    def _told(self, exception: BaseException) -> bool:
+        """What the library failed with it tells by itself when it is closed."""
+        return not isinstance(exception, Error) or isinstance(exception, (Interrupted, UsageError, StateError))
+
+
+def _no_words() -> Any:
+    """weft_close has a code and no message: the log has it."""
+    error = slot.error
+    error.code = 0
+    return error
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(descriptor, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(descriptor)
