@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/ofi/calls.h"
 
+#include "base/array.h"
+#include "transport/library.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 #define LIBRARY "libfabric.so.1"
+#define CALLS(X)                  \
+	X(getinfo, "FABRIC_1.3")  \
+	X(freeinfo, "FABRIC_1.3") \
+	X(dupinfo, "FABRIC_1.3")  \
+	X(fabric, "FABRIC_1.1")   \
+	X(version, "FABRIC_1.0")  \
+	X(strerror, "FABRIC_1.0")
 
-/* The versions of the symbols that the headers of OFI_API are for: a later one may fill longer structs. */
-static const struct {
-	const char *name, *version;
-	size_t at;
-} rows[] = {
-	{"fi_getinfo", "FABRIC_1.3", offsetof(struct ofi_calls, getinfo)},
-	{"fi_freeinfo", "FABRIC_1.3", offsetof(struct ofi_calls, freeinfo)},
-	{"fi_dupinfo", "FABRIC_1.3", offsetof(struct ofi_calls, dupinfo)},
-	{"fi_fabric", "FABRIC_1.1", offsetof(struct ofi_calls, fabric)},
-	{"fi_version", "FABRIC_1.0", offsetof(struct ofi_calls, version)},
-	{"fi_strerror", "FABRIC_1.0", offsetof(struct ofi_calls, strerror)},
+static const struct library_row rows[] = {
+#define X(name, version) {"fi_" #name, version, offsetof(struct ofi_calls, name)},
+	CALLS(X)
+#undef X
 };
 
 static struct ofi_calls opened;
-static char failure[256]; /* "": it is open */
+static char failure[LIBRARY_WHY_BYTES]; /* "": it is open */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* Debian's library is linked to a driver (infinipath) whose constructor takes the handlers of INT, TERM, SEGV, BUS,
@@ -53,17 +54,7 @@ static void *open_without_handlers(void)
 
 static void open_library(void)
 {
-	void *library = open_without_handlers(), *found;
-
-	if (!library)
-		snprintf(failure, sizeof(failure), "%s", dlerror());
-	for (size_t i = 0; !*failure && i < sizeof(rows) / sizeof(rows[0]); i++) {
-		found = dlvsym(library, rows[i].name, rows[i].version);
-		if (!found)
-			snprintf(failure, sizeof(failure), "%s", dlerror());
-		/* ISO C has no cast between the two kinds of pointers */
-		memcpy((char *)&opened + rows[i].at, &found, sizeof(found));
-	}
+	library_fill(open_without_handlers(), rows, ARRAY_SIZE(rows), &opened, failure);
 }
 
 const struct ofi_calls *ofi_calls_open(struct error *error)
