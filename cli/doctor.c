@@ -288,7 +288,7 @@ static void doctor_open(struct doctor *doctor)
 		return;
 	if (verbs_topology_open(&doctor->topology, NULL) != 0)
 		doctor->topology = NULL;
-	if (verbs_facts_read(&verbs_calls_system, &doctor->facts, &doctor->facts_error) == 0)
+	if (verbs_facts_read(verbs_calls_system(), &doctor->facts, &doctor->facts_error) == 0)
 		doctor->nics_chosen =
 			verbs_nics_choose(&doctor->facts, &doctor->settings, 0, distance, doctor,
 					  doctor->nics, VERBS_NICS_MAX, &doctor->nic_count,

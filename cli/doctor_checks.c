@@ -5,6 +5,8 @@
  */
 #include "cli/doctor.h"
 
+#include "transport/verbs/calls.h"
+#include "transport/verbs/resolver.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -32,14 +34,18 @@ static void list_modules(const struct doctor *doctor, struct finding *finding)
 	text_fini(&text);
 }
 
+/* How bad it is that something of RDMA is not there at all: who names NICs means to use them. */
+static enum check_state if_missing(const struct doctor *doctor)
+{
+	return doctor_wants_only(doctor, "verbs") ||
+			       (doctor->options.nics && !doctor_wants_several(doctor))
+		       ? CHECK_FAIL
+		       : CHECK_SKIP;
+}
+
 static void say_kernel(const struct doctor *doctor, struct finding *finding)
 {
-	/* who names NICs means to use them */
-	enum check_state missing =
-		doctor_wants_only(doctor, "verbs") ||
-				(doctor->options.nics && !doctor_wants_several(doctor))
-			? CHECK_FAIL
-			: CHECK_SKIP;
+	enum check_state missing = if_missing(doctor);
 	struct text names = {0};
 
 	for (size_t i = 0; i < doctor->devices.count; i++)
@@ -203,6 +209,28 @@ static void check_files(struct doctor *doctor, struct finding *finding)
 	array_free(&files);
 }
 
+/* ---- libraries ---- */
+
+/* Needed where there is a device to use; elsewhere it is only told. librdmacm answers --peer alone. */
+static void check_libraries(struct doctor *doctor, struct finding *finding)
+{
+	const char *verbs = verbs_calls_system()->missing, *routes = resolver_missing();
+	enum check_state state = doctor_has_rdma(doctor) ? CHECK_FAIL : if_missing(doctor);
+
+	if (!verbs && !routes) {
+		finding_say(finding, CHECK_PASS, "libibverbs and librdmacm can be opened");
+	} else if (verbs) {
+		finding_say(finding, state, "%s", verbs);
+		finding_fix(finding, VERBS_INSTALL);
+		if (routes)
+			finding_detail(finding, "%s; " RESOLVER_INSTALL, routes);
+	} else {
+		finding_say(finding, state == CHECK_FAIL ? CHECK_WARN : state,
+			    "%s: --peer cannot ask for routes", routes);
+		finding_fix(finding, RESOLVER_INSTALL);
+	}
+}
+
 /* ---- provider libraries ---- */
 
 /* Where this process's libibverbs looks for them: beside itself. */
@@ -293,7 +321,9 @@ static void check_providers(struct doctor *doctor, struct finding *finding)
 {
 	char folder[PATH_MAX];
 
-	if (provider_folder(folder))
+	if (verbs_calls_system()->missing)
+		finding_say(finding, CHECK_SKIP, "libibverbs, which loads them, is missing itself");
+	else if (provider_folder(folder))
 		try_providers(doctor, finding, folder);
 	else
 		finding_say(finding, CHECK_WARN, "where libibverbs was loaded from cannot be told");
@@ -337,7 +367,8 @@ static void check_devices(struct doctor *doctor, struct finding *finding)
 	size_t opened = 0;
 
 	if (doctor->facts_error.code)
-		finding_fix(finding, "see kernel-rdma, char-devices and providers above");
+		finding_fix(finding,
+			    "see kernel-rdma, char-devices, rdma-libraries and providers above");
 	for (size_t i = 0; i < doctor->facts.devices.count; i++) {
 		opened += doctor->facts.devices.items[i].open_errno == 0;
 		say_device(finding, &doctor->facts.devices.items[i]);
@@ -487,11 +518,13 @@ static void check_cgroup(struct doctor *doctor, struct finding *finding)
 	array_free(&limits);
 }
 
-const struct check doctor_rdma_checks[] = {{"kernel-rdma", NEEDS_VERBS, check_kernel},
-					   {"char-devices", NEEDS_RDMA, check_files},
-					   {"providers", NEEDS_DEVICE, check_providers},
-					   {"devices", NEEDS_DEVICE, check_devices},
-					   {"settings", 0, check_settings},
-					   {"locked-memory", NEEDS_LIVE, check_memlock},
-					   {"cgroup-rdma", NEEDS_RDMA, check_cgroup},
-					   {0}};
+const struct check doctor_rdma_checks[] = {
+	{"kernel-rdma", NEEDS_VERBS, check_kernel},
+	{"char-devices", NEEDS_RDMA, check_files},
+	{"rdma-libraries", NEEDS_VERBS | NEEDS_LIVE, check_libraries},
+	{"providers", NEEDS_DEVICE, check_providers},
+	{"devices", NEEDS_DEVICE, check_devices},
+	{"settings", 0, check_settings},
+	{"locked-memory", NEEDS_LIVE, check_memlock},
+	{"cgroup-rdma", NEEDS_RDMA, check_cgroup},
+	{0}};

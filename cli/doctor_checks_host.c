@@ -197,8 +197,14 @@ static void check_fork(struct doctor *doctor, struct finding *finding)
 		{IBV_FORK_DISABLED, CHECK_WARN,
 		 "a fork would take registered pages away, until the verbs transport turns "
 		 "protection on at its start"}};
-	int value = verbs_calls_system.is_fork_initialized();
+	const struct verbs_calls *calls = verbs_calls_system();
+	int value;
 
+	if (calls->missing) {
+		finding_say(finding, CHECK_SKIP, "%s", calls->missing);
+		return;
+	}
+	value = calls->is_fork_initialized();
 	finding_say(finding, CHECK_WARN, "libibverbs answers %d, which is unknown", value);
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 		if (rows[i].value == value)

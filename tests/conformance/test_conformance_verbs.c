@@ -16,7 +16,7 @@
 static int map_ranks(struct verbs_settings *settings, struct error *error)
 {
 	struct verbs_facts facts = {0};
-	int rc = verbs_facts_read(&verbs_calls_system, &facts, error);
+	int rc = verbs_facts_read(verbs_calls_system(), &facts, error);
 
 	if (!rc && facts.devices.count >= 2) {
 		const char *a = facts.devices.items[0].name, *b = facts.devices.items[1].name;

@@ -18,7 +18,7 @@ import pytest
 pytestmark = pytest.mark.skipif(pathlib.Path("/sys/class/infiniband").is_dir()
                                 and any(pathlib.Path("/sys/class/infiniband").iterdir()),
                                 reason="this machine has RDMA devices")
-LIVE_ONLY = ("providers", "devices", "locked-memory", "ports", "gids", "rails", "gpu-nic-distance",
+LIVE_ONLY = ("rdma-libraries", "providers", "devices", "locked-memory", "ports", "gids", "rails", "gpu-nic-distance",
              "dev-shm", "kernel", "write-verbs", "write-shm", "write-cuda", "write-tcp", "write-efa",
              "cuda-driver", "cuda-devices", "cuda-peers", "cuda-dmabuf")
 
@@ -59,6 +59,31 @@ def test_verbs_asked_for__their_absence_fails_with_78_and_the_fix():
     assert checks["write-shm"]["state"] == "SKIP"
     assert summary["transport"] == ""
     assert "no transport works here; fix first: kernel-rdma: " in summary["verdict"]
+
+
+def hide(folder, *libraries):
+    """An environment in which they cannot be opened: the loader ends its search at an empty file."""
+    for name in libraries:
+        (folder / name).touch()
+    return {"LD_LIBRARY_PATH": str(folder)}
+
+
+def test_rdma_libraries__that_are_missing_are_named_with_their_packages(tmp_path):
+    checks, _ = findings()
+    assert checks["rdma-libraries"]["state"] == "PASS"
+    env = hide(tmp_path, "librdmacm.so.1")
+    checks, _ = findings("--transport", "shm,verbs", env=env)
+    assert checks["rdma-libraries"]["state"] == "SKIP"
+    assert "librdmacm cannot be opened: " in checks["rdma-libraries"]["evidence"]
+    assert "install librdmacm1" in checks["rdma-libraries"]["fix"]
+    env = hide(tmp_path, "libibverbs.so.1")
+    checks, summary = findings("--transport", "auto", env=env)
+    assert checks["rdma-libraries"]["state"] == "SKIP" and summary["transport"] == "shm"
+    checks, _ = findings("--transport", "verbs", env=env, code=78)
+    assert checks["rdma-libraries"]["state"] == "FAIL"
+    assert f"libibverbs cannot be opened: {tmp_path}/libibverbs.so.1: " in checks["rdma-libraries"]["evidence"]
+    assert "install libibverbs1 and ibverbs-providers" in checks["rdma-libraries"]["fix"]
+    assert "install librdmacm1" in "".join(checks["rdma-libraries"]["details"])
 
 
 def test_nic_asked_for__the_absence_of_all_of_them_fails_though_shm_works():

@@ -127,6 +127,21 @@ def test_auto__says_its_rule_and_what_is_missing_and_delivers_over_what_is_there
     jobs.weft("route", "verify", tmp_path / "live.json", "--model", models["qwen2"])
 
 
+def test_auto__without_the_libraries_of_rdma_names_them_and_delivers(tmp_path, models):
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    for name in ("libibverbs.so.1", "librdmacm.so.1"):
+        (hidden / name).touch()  # where the loader ends its search
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller()
+        job.workers("--transport", "auto", "--verify", env={"WEFT_LOG": "info", "LD_LIBRARY_PATH": str(hidden)})
+        job.succeed()
+        job.verify(jobs.expected(models["qwen2"], INFER), [1, 2])
+        said = job.processes["trainer-0"].stderr
+        assert re.search(r"transport verbs cannot be used here: .*libibverbs cannot be opened: .*install libibverbs1",
+                         said), said
+
+
 @pytest.mark.skipif(RDMA, reason="this machine has an RDMA device, so verbs would reach")
 def test_pair_that_nothing_reaches__is_refused_by_name_and_everyone_hears_what_to_do(tmp_path, models):
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:

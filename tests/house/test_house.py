@@ -209,6 +209,19 @@ def test_library__exports_what_the_header_declares_and_nothing_else():
     assert exported() == declared()
 
 
+def test_programs__start_without_the_libraries_of_rdma():
+    """transport/ opens libibverbs and librdmacm where they are wanted: no inline function of theirs may call one."""
+    wrong = []
+    for path in [*BUILD.iterdir(), *(BUILD / "tests" / "programs").iterdir()]:
+        if not path.is_file() or path.open("rb").read(4) != b"\x7fELF":
+            continue
+        needed, wanted = (subprocess.run([*tool, path], capture_output=True, text=True, check=True).stdout
+                          for tool in (("readelf", "-d"), ("nm", "-D", "--undefined-only")))
+        wrong += [f"{path.name}: {name}" for name in re.findall(r"\[(lib(?:ibverbs|rdmacm)\.so\S*)\]", needed)
+                  + re.findall(r"\bU (_*(?:ibv|rdma)_\w+)", wanted)]
+    assert wrong == []
+
+
 def test_install__names_the_headers_that_are_installed():
     text = (ROOT / "cmake/install.cmake").read_text()
     assert set(re.findall(r"worker/api/(\w+\.h)", text)) == {header.name for header in INSTALLED}

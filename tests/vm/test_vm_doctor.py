@@ -74,6 +74,10 @@ def hidden():
         mark devices; hide /sys/class/infiniband
         mark sys; hide /sys
         mark readonly; unshare -m sh -c "mount -o remount,ro,bind /sys; {WEFT} doctor; echo code \\$?"
+        mkdir /tmp/hidden; for library in ibverbs rdmacm; do touch /tmp/hidden/lib$library.so.1; done
+        mark libraries; LD_LIBRARY_PATH=/tmp/hidden {WEFT} doctor; code
+        mark libraries-verbs; LD_LIBRARY_PATH=/tmp/hidden {WEFT} doctor --transport verbs; code
+        mark routes; rm /tmp/hidden/libibverbs.so.1; LD_LIBRARY_PATH=/tmp/hidden {WEFT} doctor; code
         mark refused; chmod 600 /dev/infiniband/*; {NOBODY} {WEFT} doctor; code
         mark refused-verbs; {NOBODY} {WEFT} doctor --transport verbs; code
         mark gone; mount -t tmpfs none /dev/infiniband; weft; code
@@ -85,6 +89,7 @@ def test_plain__both_devices_their_gids_and_a_write_over_them(alone):
     assert code(alone["plain"]) == 0
     assert found["kernel-rdma"][:2] == ("PASS", "2 RDMA devices: rxe0 rxe1")
     assert found["char-devices"][:2] == ("PASS", "2 of 2 device files can be opened by uid 0")
+    assert found["rdma-libraries"][0] == "PASS"
     assert found["providers"][0] == "PASS" and " rxe" in found["providers"][1]
     assert found["devices"][:2] == ("PASS", "libibverbs opens 2 of 2 devices")
     assert found["ports"][:2] == ("PASS", "2 of 2 ports are active")
@@ -184,6 +189,24 @@ def test_hidden__devices_that_sysfs_does_not_show_fail_with_the_mount_that_helps
     assert found["devices"][1] == "libibverbs opens 2 of 2 devices"
     assert verdict(hidden[what]) == ("shm will be used, within this host only; "
                                      "fix first: kernel-rdma: mount sysfs on /sys in this container")
+
+
+def test_libraries__that_are_missing_are_what_to_fix_first(hidden):
+    found = rows(hidden["libraries"])
+    assert found["rdma-libraries"][:2] == (
+        "FAIL", "libibverbs cannot be opened: /tmp/hidden/libibverbs.so.1: file too short")
+    assert "install librdmacm1" in found["rdma-libraries"][2][0]
+    assert found["providers"][0] == found["fork"][0] == "SKIP"
+    assert found["devices"][1].startswith("the kernel has rxe0, rxe1, but libibverbs cannot be opened: ")
+    assert code(hidden["libraries"]) == 1 and found["write-shm"][0] == "PASS"
+    assert verdict(hidden["libraries"]).startswith("shm will be used, within this host only; fix first: "
+                                                   "rdma-libraries: install libibverbs1 and ibverbs-providers")
+    assert code(hidden["libraries-verbs"]) == 78
+    assert "install libibverbs1" in rows(hidden["libraries-verbs"])["write-verbs"][1]
+    found = rows(hidden["routes"])
+    assert found["rdma-libraries"][:2] == (
+        "WARN", "librdmacm cannot be opened: /tmp/hidden/librdmacm.so.1: file too short: --peer cannot ask for routes")
+    assert code(hidden["routes"]) == 0 and found["write-verbs"][0] == "PASS"
 
 
 def test_refused__owner_mode_and_uid_are_told(hidden):

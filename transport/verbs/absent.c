@@ -3,11 +3,14 @@
  * absent.c -- from the kernel up, the first thing that is missing is the answer:
  *
  *   kernel has RDMA? ─► a device? ─► its node in /dev/infiniband? ─► may I open it?
- *                                                             ─► does libibverbs know it?
+ *                                        ─► is libibverbs installed? ─► does it know the device?
+ *
+ * Where something comes before the library and that is missing too, the answer has both.
  */
 #include "transport/verbs/sysfs.h"
 
 #include "base/text.h"
+#include "transport/verbs/calls.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -121,31 +124,45 @@ static int explain_node(const struct sysfs *sysfs, const char *device, int errnu
 	return 0;
 }
 
-static int explain_unlisted(const struct sysfs *sysfs, int list_errno, struct error *error)
+/* The kernel's side: 0 when all of it is there, and `devices` names its devices. */
+static int explain_kernel(const struct sysfs *sysfs, struct text *devices, struct error *error)
 {
 	char first[VERBS_NAME_BYTES];
-	struct text devices = {0};
-	int rc;
 
-	if (!list_folder(sysfs, "/sys/class/infiniband", "", &devices)) {
-		rc = error_set(error, ERROR_UNSUPPORTED, no_kernel);
-	} else if (devices.bytes == 0 && !devices.failed) {
-		rc = error_set(error, ERROR_UNSUPPORTED, no_device);
-	} else if (!text_ok(&devices)) {
-		rc = memory_error(error, "listing RDMA devices", devices.bytes);
-	} else {
-		snprintf(first, sizeof(first), "%.*s", (int)strcspn(text_string(&devices), ","),
-			 text_string(&devices));
-		rc = explain_node(sysfs, first, 0, error);
-		if (rc == 0 && list_errno != 0 && list_errno != ENOSYS)
-			rc = error_set_errno(error, ERROR_UNSUPPORTED, list_errno,
-					     "libibverbs cannot list RDMA devices, though the "
-					     "kernel has %s",
-					     text_string(&devices));
-		else if (rc == 0)
-			rc = error_set(error, ERROR_UNSUPPORTED, no_provider,
-				       text_string(&devices));
-	}
+	if (!list_folder(sysfs, "/sys/class/infiniband", "", devices))
+		return error_set(error, ERROR_UNSUPPORTED, no_kernel);
+	if (devices->bytes == 0 && !devices->failed)
+		return error_set(error, ERROR_UNSUPPORTED, no_device);
+	if (!text_ok(devices))
+		return memory_error(error, "listing RDMA devices", devices->bytes);
+	snprintf(first, sizeof(first), "%.*s", (int)strcspn(text_string(devices), ","),
+		 text_string(devices));
+	return explain_node(sysfs, first, 0, error);
+}
+
+static int explain_unlisted(const struct sysfs *sysfs, const char *missing, int list_errno,
+			    struct error *error)
+{
+	struct text devices = {0};
+	struct error kernel = {0};
+	int rc = explain_kernel(sysfs, &devices, &kernel);
+
+	if (rc == -ERROR_UNSUPPORTED && missing)
+		rc = error_set(error, ERROR_UNSUPPORTED, "%s; and %s: " VERBS_INSTALL, kernel.text,
+			       missing);
+	else if (rc)
+		rc = error_copy(error, &kernel);
+	else if (missing)
+		rc = error_set(error, ERROR_UNSUPPORTED,
+			       "the kernel has %s, but %s; " VERBS_INSTALL, text_string(&devices),
+			       missing);
+	else if (list_errno != 0 && list_errno != ENOSYS)
+		rc = error_set_errno(
+			error, ERROR_UNSUPPORTED, list_errno,
+			"libibverbs cannot list RDMA devices, though the kernel has %s",
+			text_string(&devices));
+	else
+		rc = error_set(error, ERROR_UNSUPPORTED, no_provider, text_string(&devices));
 	text_fini(&devices);
 	return rc;
 }
@@ -166,13 +183,13 @@ static int explain_unopened(const struct sysfs *sysfs, const struct verbs_facts 
 			       facts->devices.count, first->name);
 }
 
-int absent_explain(const struct sysfs *sysfs, const struct verbs_facts *facts, int list_errno,
-		   struct error *error)
+int absent_explain(const struct sysfs *sysfs, const struct verbs_facts *facts, const char *missing,
+		   int list_errno, struct error *error)
 {
 	for (size_t i = 0; i < facts->devices.count; i++)
 		if (facts->devices.items[i].open_errno == 0)
 			return 0;
 	if (facts->devices.count == 0)
-		return explain_unlisted(sysfs, list_errno, error);
+		return explain_unlisted(sysfs, missing, list_errno, error);
 	return explain_unopened(sysfs, facts, error);
 }

@@ -25,7 +25,7 @@ static void prepare_fork(const struct verbs_calls *calls)
 {
 	int rc;
 
-	if (calls->is_fork_initialized() != IBV_FORK_DISABLED)
+	if (calls->missing || calls->is_fork_initialized() != IBV_FORK_DISABLED)
 		return;
 	rc = calls->fork_init();
 	if (rc)
@@ -78,7 +78,7 @@ static int begin(struct verbs_domain *verbs, const struct transport_options *opt
 
 	verbs->calls = given && given->calls ? given->calls
 		       : verbs_calls_tested  ? verbs_calls_tested(options->self)
-					     : &verbs_calls_system;
+					     : verbs_calls_system();
 	verbs->no_identity = given && given->no_identity;
 	if (given && given->settings)
 		verbs->settings = *given->settings;

@@ -320,7 +320,7 @@ int verbs_facts_read_at(const struct verbs_calls *calls, const char *root,
 	memset(facts, 0, sizeof(*facts));
 	sysfs_open(&reader.sysfs, root);
 	errno = 0;
-	struct ibv_device **list = calls->get_device_list(&count);
+	struct ibv_device **list = calls->missing ? NULL : calls->get_device_list(&count);
 	int list_errno = errno;
 
 	for (int i = 0; list && !rc && i < count; i++) {
@@ -332,7 +332,8 @@ int verbs_facts_read_at(const struct verbs_calls *calls, const char *root,
 	if (list)
 		calls->free_device_list(list);
 	if (!rc)
-		rc = absent_explain(&reader.sysfs, facts, list ? 0 : list_errno, error);
+		rc = absent_explain(&reader.sysfs, facts, calls->missing, list ? 0 : list_errno,
+				    error);
 	sysfs_close(&reader.sysfs);
 	return rc;
 }

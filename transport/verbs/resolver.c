@@ -16,13 +16,16 @@
  */
 #include "transport/verbs/resolver.h"
 
+#include "base/array.h"
 #include "base/clock.h"
-
+#include "transport/library.h"
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +34,48 @@
 #define CM_NODE	   "/dev/infiniband/rdma_cm"
 #define TRIES	   4   /* at least, in the time that the caller gives */
 #define TRY_MS_MAX 500 /* of one, in the kernel */
+
+#define CALLS(X)                 \
+	X(create_event_channel)  \
+	X(destroy_event_channel) \
+	X(create_id)             \
+	X(destroy_id)            \
+	X(resolve_addr)          \
+	X(resolve_route)         \
+	X(get_cm_event)          \
+	X(ack_cm_event)
+
+/* Opened by the first question, which weft doctor --peer alone asks: not every host has the library. */
+static struct {
+#define X(name) __typeof__(rdma_##name) *name;
+	CALLS(X)
+#undef X
+} rdma;
+
+static const struct library_row rows[] = {
+#define X(name) {"rdma_" #name, "RDMACM_1.0", offsetof(__typeof__(rdma), name)},
+	CALLS(X)
+#undef X
+};
+
+static char failure[LIBRARY_WHY_BYTES + 64];
+static bool opened;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void open_library(void)
+{
+	char why[LIBRARY_WHY_BYTES];
+	void *library = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL);
+
+	opened = library_fill(library, rows, ARRAY_SIZE(rows), &rdma, why);
+	snprintf(failure, sizeof(failure), "librdmacm cannot be opened: %s", why);
+}
+
+const char *resolver_missing(void)
+{
+	pthread_once(&once, open_library);
+	return opened ? NULL : failure;
+}
 
 struct asking {
 	char whom[384];	  /* "gpu7 (10.1.2.3)", or the address alone */
@@ -52,7 +97,7 @@ static void address_text(const struct sockaddr *address, char text[64])
 		snprintf(text, 64, "?");
 }
 
-/* librdmacm opens its node first, then every RDMA device of the kernel. */
+/* The node is the kernel's, so it comes before the library; that opens its node first, then every RDMA device. */
 static int no_librdmacm(struct error *error, int errnum)
 {
 	if (access(CM_NODE, F_OK) != 0)
@@ -63,6 +108,9 @@ static int no_librdmacm(struct error *error, int errnum)
 		return error_set_errno(error, ERROR_UNSUPPORTED, errno,
 				       "librdmacm cannot be used: uid %u may not open " CM_NODE,
 				       geteuid());
+	if (resolver_missing())
+		return error_set(error, ERROR_UNSUPPORTED, "%s; " RESOLVER_INSTALL,
+				 resolver_missing());
 	if (errnum == ENODEV || errnum == ENOENT || errnum == 0)
 		return error_set(error, ERROR_UNSUPPORTED,
 				 "librdmacm cannot be used: it found no RDMA device that it can "
@@ -124,7 +172,7 @@ static int await(struct asking *asking, enum rdma_cm_event_type wanted, const ch
 		}
 		if (polled < 0)
 			continue;
-		if (rdma_get_cm_event(asking->channel, &event) == 0)
+		if (rdma.get_cm_event(asking->channel, &event) == 0)
 			break;
 		if (errno != EAGAIN && errno != EINTR)
 			return error_set_errno(error, ERROR_IO, errno, "reading from librdmacm");
@@ -132,7 +180,7 @@ static int await(struct asking *asking, enum rdma_cm_event_type wanted, const ch
 	enum rdma_cm_event_type type = event->event;
 	int status = event->status < 0 ? -event->status : event->status;
 
-	rdma_ack_cm_event(event);
+	rdma.ack_cm_event(event);
 	if (type == wanted)
 		return 0;
 	if (type == RDMA_CM_EVENT_DEVICE_REMOVAL)
@@ -171,7 +219,7 @@ static void take_route(const struct asking *asking, struct resolver_path *path)
 static int ask(struct asking *asking, struct sockaddr *from, struct sockaddr *to,
 	       struct resolver_path *path, struct error *error)
 {
-	if (rdma_resolve_addr(asking->id, from, to, (int)asking->try_ms) != 0)
+	if (rdma.resolve_addr(asking->id, from, to, (int)asking->try_ms) != 0)
 		return refused(asking, error, errno, "resolving the address");
 	int rc = await(asking, RDMA_CM_EVENT_ADDR_RESOLVED, "resolving the address", error);
 
@@ -180,7 +228,7 @@ static int ask(struct asking *asking, struct sockaddr *from, struct sockaddr *to
 	if (!asking->id->verbs)
 		return refused(asking, error, ENODEV, "resolving the address");
 	take_address(asking, path);
-	if (rdma_resolve_route(asking->id, clock_left_ms(asking->deadline_ns)) != 0)
+	if (rdma.resolve_route(asking->id, clock_left_ms(asking->deadline_ns)) != 0)
 		return refused(asking, error, errno, "resolving the route");
 	rc = await(asking, RDMA_CM_EVENT_ROUTE_RESOLVED, "resolving the route", error);
 	if (rc == 0)
@@ -209,21 +257,23 @@ static int ask_librdmacm(struct asking *asking, struct sockaddr *from, struct so
 {
 	int rc;
 
+	if (resolver_missing())
+		return no_librdmacm(error, 0);
 	errno = 0;
-	asking->channel = rdma_create_event_channel();
+	asking->channel = rdma.create_event_channel();
 	if (!asking->channel)
 		return no_librdmacm(error, errno);
 	int flags = fcntl(asking->channel->fd, F_GETFL);
 
 	if (flags < 0 || fcntl(asking->channel->fd, F_SETFL, flags | O_NONBLOCK) != 0)
 		rc = error_set_errno(error, ERROR_IO, errno, "preparing librdmacm's channel");
-	else if (rdma_create_id(asking->channel, &asking->id, NULL, RDMA_PS_TCP) != 0)
+	else if (rdma.create_id(asking->channel, &asking->id, NULL, RDMA_PS_TCP) != 0)
 		rc = no_librdmacm(error, errno);
 	else
 		rc = ask(asking, from, to, path, error);
 	if (asking->id)
-		rdma_destroy_id(asking->id);
-	rdma_destroy_event_channel(asking->channel);
+		rdma.destroy_id(asking->id);
+	rdma.destroy_event_channel(asking->channel);
 	return rc;
 }
 

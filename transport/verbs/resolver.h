@@ -20,6 +20,12 @@ struct resolver_path {
 	uint32_t hop_limit, traffic_class, service_level, flow_label;
 };
 
+/* what to do about a missing library */
+#define RESOLVER_INSTALL                                                                          \
+	"install librdmacm1 (Debian, Ubuntu) or librdmacm (Red Hat), in the container too"
+/* [any thread] Why librdmacm cannot be opened, or NULL: it is. */
+const char *resolver_missing(void);
+
 /* host: a name or an address, IPv4 or IPv6. source: an address of this host, or NULL. Errors are
  * distinct messages: no such host; no route from here (ENETUNREACH); no answer to address
  * resolution (host down, other subnet); no RDMA device on that route; librdmacm not usable. */

@@ -53,9 +53,9 @@ int sysfs_node_errno(const struct sysfs *sysfs, const char *device);
 
 /* ---- absent.c: why no RDMA device can be opened here, told with what to do about it ---- */
 
-/* 0 when facts has a device that could be opened; else ERROR_UNSUPPORTED. list_errno: what
- * libibverbs left when it gave no list at all, 0: an empty list. */
-int absent_explain(const struct sysfs *sysfs, const struct verbs_facts *facts, int list_errno,
-		   struct error *error);
+/* 0 when facts has a device that could be opened; else ERROR_UNSUPPORTED. missing: of the table of calls.
+ * list_errno: what libibverbs left when it gave no list at all, 0: an empty list. */
+int absent_explain(const struct sysfs *sysfs, const struct verbs_facts *facts, const char *missing,
+		   int list_errno, struct error *error);
 
 #endif

@@ -58,6 +58,31 @@ static void test_absent__each_missing_piece_has_its_own_message(void **unused)
 	assert_memory_equal(error.text, message, strlen(message));
 }
 
+static void expect_without_library(const char *message)
+{
+	const struct verbs_calls none = {.missing = "libibverbs cannot be opened: WHY"};
+	struct verbs_facts facts;
+	struct error error = {0};
+
+	assert_int_equal(verbs_facts_read_at(&none, root, &facts, &error), -ERROR_UNSUPPORTED);
+	assert_string_equal(error.text, message);
+	verbs_facts_free(&facts);
+}
+
+static void test_absent__a_library_that_is_missing_too_is_told_behind_the_kernel(void **unused)
+{
+	(void)unused;
+	expect_without_library(
+		"this kernel has no RDMA support: there is no /sys/class/infiniband; load "
+		"the NIC's driver (modprobe mlx5_ib, irdma, bnxt_re, efa, ...) or, to try "
+		"without hardware, rdma_rxe; and libibverbs cannot be opened: "
+		"WHY: " VERBS_INSTALL);
+	plug_card();
+	put("/dev/infiniband/uverbs0", "");
+	expect_without_library("the kernel has mlx5_0, but libibverbs cannot be opened: "
+			       "WHY; " VERBS_INSTALL);
+}
+
 static void test_absent__libibverbs_says_no_such_file_for_a_node_that_is_forbidden(void **unused)
 {
 	struct verbs_facts facts;
@@ -86,6 +111,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		with_root(test_absent__each_missing_piece_has_its_own_message),
+		with_root(test_absent__a_library_that_is_missing_too_is_told_behind_the_kernel),
 		with_root(test_absent__libibverbs_says_no_such_file_for_a_node_that_is_forbidden),
 	};
 
