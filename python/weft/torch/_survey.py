@@ -55,7 +55,7 @@ class Local(NamedTuple):
 
 class Survey(NamedTuple):
     """Attributes:
-        locals: in the order of the model's names, which is the same on all ranks.
+        locals: in the order of the model's names, FSDP1's units first: the same on all ranks.
         aliases: further name of a tied parameter, and its first one.
     """
     locals: list[Local]
@@ -198,15 +198,6 @@ def _persistent_buffers(model: torch.nn.Module) -> Iterator[tuple[str, torch.Ten
                 yield joined(path, name), buffer
 
 
-def _of_units(model: torch.nn.Module, survey: Survey) -> dict[int, _flat.Unit]:
-    """By id of what named_parameters shows of FSDP1's units."""
-    shown = {}
-    for unit in _flat.units_of(model):
-        shown.update({id(parameter): unit for parameter in _flat.parameters_of(unit)})
-        survey.aliases.update(unit.aliases())
-    return shown
-
-
 def survey_of(model: Modules, left_out: Callable[[str], bool], buffers: Callable[[str], bool],
               untie: Iterable[str] = (), *, matched: bool = False) -> Survey:
     """All that the rank has.
@@ -231,18 +222,16 @@ def survey_of(model: Modules, left_out: Callable[[str], bool], buffers: Callable
     for number, module in enumerate(modules):
         chunk = f"chunk{number}" if matched and len(modules) > 1 else ""
         _reshard(module)
-        units = _of_units(module, survey)
-        seen: set[str] = set()
+        flattened: set[int] = set()
         first: dict[Any, str] = {}
+        for unit in _flat.units_of(module):  # and not by their parameters, which are none while the unit is gathered
+            survey.aliases.update(unit.aliases())
+            flattened.update(map(id, _flat.parameters_of(unit)))
+            for local in _unit_locals(unit, apart):
+                add(local)
         for path, parameter in module.named_parameters(remove_duplicate=False):
-            name, unit = joined(chunk, clean(path)), units.get(id(parameter))
-            if unit is not None:
-                if unit.name not in seen:
-                    seen.add(unit.name)
-                    for local in _unit_locals(unit, apart):
-                        add(local)
-                continue
-            if left_out(name):
+            name = joined(chunk, clean(path))
+            if id(parameter) in flattened or left_out(name):
                 continue
             earlier = first.setdefault(_key(parameter), name)
             if earlier != name:

@@ -1,0 +1,458 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names, order, tied and left-out parameters, what is gathered; and what publish makes of a model that changed."""
+import asyncio
+import contextlib
+
+import pytest
+import torch
+from ranks import each_rank
+from recorder import Recorder, assert_right, numbered, numbers
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+import weft.torch
+
+
+class Publisher(Recorder):
+    """And the calls of an update."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls, self.written = [], {}
+
+    @contextlib.contextmanager
+    def _update(self, version):
+        self.calls.append(("begin", version))
+        try:
+            yield self
+        except BaseException:
+            self.calls.append("abort")
+            raise
+        self.calls.append("end")
+
+    def update(self, version):
+        plain = self._update(version)
+
+        class Both:
+            def __enter__(self):
+                return plain.__enter__()
+
+            def __exit__(self, *exception):
+                return plain.__exit__(*exception)
+
+            async def __aenter__(self):
+                return plain.__enter__()
+
+            async def __aexit__(self, *exception):
+                return plain.__exit__(*exception)
+        return Both()
+
+    def write(self, number, data):
+        assert not torch.is_grad_enabled() or not data.requires_grad
+        self.written[number] = data.clone()
+        self.calls.append("write")
+
+    def write_all(self, data):
+        self.written.update({number: memory.clone() for number, memory in data.items()})
+        self.calls.append("write_all")
+
+    async def write_all_async(self, data):
+        self.write_all(data)
+
+    def drain(self):
+        self.calls.append("drain")
+
+    async def drain_async(self):
+        self.drain()
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(6, 4)
+        self.layers = nn.ModuleList([nn.Linear(4, 8), nn.Linear(8, 4, bias=False)])
+        self.lm_head = nn.Linear(4, 6, bias=False)
+        self.lm_head.weight = self.embed.weight
+        self.register_buffer("bias", torch.arange(6.0))
+        self.register_buffer("cache", torch.zeros(3), persistent=False)
+
+    def forward(self, x):
+        return self.lm_head(self.layers[1](self.layers[0](self.embed(x))))
+
+
+NAMES = ["embed.weight", "layers.0.weight", "layers.0.bias", "layers.1.weight"]
+
+
+def orders(trainer):
+    return {name: order for name, (_, _, order) in trainer.declared.items()}
+
+
+# ---- names
+
+def test_plain__parameters_are_whole_tensors_in_the_models_order():
+    model, trainer = Model(), Recorder()
+    bases = numbered(model)
+    declared = weft.torch.declare(trainer, model)
+    assert orders(trainer) == {name: order for order, name in enumerate(NAMES)}
+    assert trainer.rows == {"embed.weight": (0, 6), "layers.0.weight": (0, 8), "layers.0.bias": (0, 8),
+                            "layers.1.weight": (0, 4)}
+    found, left = trainer.found(declared.memory(model))
+    assert_right(found, bases)
+    assert not any(left.values())
+
+
+def wrapped_in(kind):
+    if kind == "compile":
+        return torch.compile(Model())
+    if kind == "checkpoint":
+        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+        model = Model()
+        apply_activation_checkpointing(model, check_fn=lambda module: isinstance(module, nn.Linear))
+        return model
+    engine = nn.Module()
+    engine.module = torch.compile(Model())
+    outer = nn.Module()
+    outer.module = engine
+    return outer
+
+
+@pytest.mark.parametrize("kind", ["compile", "checkpoint", "engines"])
+def test_names__are_those_of_the_module_that_was_wrapped(kind):
+    trainer = Recorder()
+    weft.torch.declare(trainer, wrapped_in(kind))
+    assert list(trainer.declared) == NAMES
+
+
+def test_ddp__each_rank_holds_all():
+    def hold(rank):
+        trainer = Recorder()
+        model = nn.parallel.DistributedDataParallel(Model())
+        bases = {name.removeprefix("module."): each for name, each in numbered(model).items()}
+        assert_right(trainer.found(weft.torch.declare(trainer, model).memory(model))[0], bases)
+        return orders(trainer), trainer.rows
+    first, second = each_rank(2, hold)
+    assert first == second and list(first[0]) == NAMES
+
+
+def test_tied__parameters_are_declared_once_under_the_first_name():
+    model, trainer = Model(), Recorder()
+    declared = weft.torch.declare(trainer, model)
+    assert declared.aliases == {"lm_head.weight": "embed.weight"} and "lm_head.weight" not in trainer.declared
+
+
+def test_tied__by_memory_is_tied_too():
+    model, trainer = Model(), Recorder()
+    model.lm_head.weight = nn.Parameter(model.embed.weight.data)
+    assert weft.torch.declare(trainer, model).aliases == {"lm_head.weight": "embed.weight"}
+
+
+def test_tied__name_that_is_demanded_is_a_tensor_of_its_own_from_the_same_memory():
+    model, trainer = Model(), Recorder()
+    declared = weft.torch.declare(trainer, model, untie=["lm_head.weight"])
+    memory = declared.memory(model)
+    ids = {name: number for number, (name, _, _) in enumerate(trainer.locals)}
+    assert memory[ids["embed.weight"]].data_ptr() == memory[ids["lm_head.weight"]].data_ptr()
+
+
+def test_tied__name_that_is_none_is_refused():
+    with pytest.raises(weft.UsageError, match=r"'layers.0.weight' is no further name.*lm_head.weight"):
+        weft.torch.declare(Recorder(), Model(), untie=["layers.0.weight"])
+
+
+def test_names__hook_is_told_the_whole_parameter_and_answers_with_names_parts_or_nothing():
+    told = {}
+
+    def names(name, parameter):
+        told[name] = parameter
+        return {"embed.weight": "model.embed_tokens.weight", "layers.0.bias": None,
+                "layers.0.weight": [("gate", slice(0, 4)), weft.torch.Part("up", slice(4, 8))]}.get(name, name)
+    model, trainer = Model(), Recorder()
+    bases = numbered(model)
+    declared = weft.torch.declare(trainer, model, names=names)
+    assert told["layers.0.weight"] == weft.Tensor("layers.0.weight", "F32", (8, 4))
+    assert orders(trainer) == {"model.embed_tokens.weight": 0, "gate": 1, "up": 2, "layers.1.weight": 3}
+    assert declared.skipped == ["layers.0.bias"]
+    shape, first = bases["layers.0.weight"]
+    assert_right(trainer.found(declared.memory(model))[0], {
+        "model.embed_tokens.weight": bases["embed.weight"], "gate": ((4, 4), first), "up": ((4, 4), first + 16),
+        "layers.1.weight": bases["layers.1.weight"]})
+
+
+def test_experts_apart__are_the_tensors_of_the_checkpoint():
+    model = nn.Module()
+    model.experts = nn.Module()
+    model.experts.gate_up_proj = nn.Parameter(torch.empty(3, 4, 5))
+    model.experts.down_proj = nn.Parameter(torch.empty(3, 5, 2))
+    holder, trainer = nn.Module(), Recorder()
+    holder.mlp = model
+    numbered(holder)
+    declared = weft.torch.declare(trainer, holder, names=weft.torch.experts_apart)
+    found, left = trainer.found(declared.memory(holder))
+    assert not any(left.values()) and len(found) == 9
+    assert_right(found, {**{f"mlp.experts.{e}.gate_proj.weight": ((2, 5), e * 20) for e in range(3)},
+                         **{f"mlp.experts.{e}.up_proj.weight": ((2, 5), e * 20 + 10) for e in range(3)},
+                         **{f"mlp.experts.{e}.down_proj.weight": ((5, 2), 60 + e * 10) for e in range(3)}})
+
+
+def test_skip__leaves_out_names_and_what_a_function_says():
+    for skip in (["layers.1.weight"], lambda name: name.startswith("layers.1")):
+        trainer = Recorder()
+        weft.torch.declare(trainer, Model(), skip=skip)
+        assert list(trainer.declared) == NAMES[:-1]
+    with pytest.raises(weft.UsageError, match="one string"):
+        weft.torch.declare(Recorder(), Model(), skip="layers.1.weight")
+
+
+def test_buffers__that_are_asked_for_come_behind_the_parameters():
+    for buffers in (True, ["bias"], lambda name: name == "bias"):
+        trainer = Recorder()
+        weft.torch.declare(trainer, Model(), buffers=buffers)
+        assert list(trainer.declared) == [*NAMES, "bias"]
+
+
+def test_order__of_stages_is_given_by_the_names_of_all():
+    model, trainer = Model(), Recorder()
+    weft.torch.declare(trainer, model.layers, names=lambda name, _: f"layers.{name}", order=[*NAMES, "other"])
+    assert orders(trainer) == {"layers.0.weight": 1, "layers.0.bias": 2, "layers.1.weight": 3}
+    with pytest.raises(weft.UsageError, match="`order` has no 'embed.weight'"):
+        weft.torch.declare(Recorder(), Model(), order=["layers.0.weight"])
+
+
+def test_stages__of_one_rank_are_one_model():
+    first, second = nn.Module(), nn.Module()
+    first.layers, second.layers = nn.ModuleDict({"0": nn.Linear(2, 2)}), nn.ModuleDict({"4": nn.Linear(2, 2)})
+    trainer = Recorder()
+    weft.torch.declare(trainer, [first, second])
+    assert list(trainer.declared) == ["layers.0.weight", "layers.0.bias", "layers.4.weight", "layers.4.bias"]
+    with pytest.raises(weft.UsageError, match="twice"):
+        weft.torch.declare(Recorder(), [first, first])
+
+
+def test_gpt2__declares_its_transposed_linears_as_they_are():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=11, n_positions=5)
+    model, trainer = transformers.GPT2LMHeadModel(config), Recorder()
+    bases = numbered(model)
+    declared = weft.torch.declare(trainer, model)
+    assert declared.aliases == {"lm_head.weight": "transformer.wte.weight"}
+    assert trainer.declared["transformer.h.0.attn.c_attn.weight"][1] == (8, 24)
+    assert_right(trainer.found(declared.memory(model))[0], bases)
+
+
+# ---- memory that is not as it looks
+
+def test_memory__that_is_not_contiguous_is_declared_with_its_strides():
+    """A transposed parameter, and one that is a column of a table."""
+    model, trainer = nn.Module(), Recorder()
+    table = torch.empty(5, 7)
+    model.a, model.b = nn.Parameter(torch.empty(4, 3).t()), nn.Parameter(table[:, 2:4])
+    bases = numbered(model)
+    declared = weft.torch.declare(trainer, model)
+    memory = declared.memory(model)
+    assert [each.shape for each in memory.values()] == [(12,), (30,)]
+    assert memory[0].data_ptr() == model.a.data_ptr() and memory[1].data_ptr() == model.b.data_ptr()
+    assert_right(trainer.found(memory)[0], bases)
+
+
+class Packed(torch.Tensor):
+    """As quantised tensors are: their elements are made when they are asked for."""
+
+    @staticmethod
+    def __new__(cls, shape):
+        return torch.Tensor._make_wrapper_subclass(cls, shape)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.detach.default:
+            return args[0]
+        raise NotImplementedError(function)
+
+
+def strange(kind):
+    model = Model()
+    if kind == "class":
+        model.layers[0].weight = nn.Parameter(Packed((8, 4)))
+    elif kind == "bits":
+        model.layers[0].weight.quant_state = object()
+    elif kind == "expanded":
+        model.layers[0].weight = nn.Parameter(torch.zeros(1, 4).expand(8, 4))
+    elif kind == "meta":
+        model.layers[0].weight = nn.Parameter(torch.empty(8, 4, device="meta"))
+    elif kind == "dtype":
+        model.layers[0].weight = nn.Parameter(torch.zeros(8, 4, dtype=torch.complex64))
+    elif kind == "megatron":
+        model.layers[0].weight.tensor_model_parallel = True
+    else:
+        model.layers[0].weight.data.untyped_storage().resize_(0)
+    return model
+
+
+@pytest.mark.parametrize("kind, words", [
+    ("class", "Packed.*gathered"), ("bits", "quantised.*gathered"), ("expanded", "share memory"), ("meta", "meta device"),
+    ("dtype", "complex64.*gathered"), ("megatron", "megatron_train"), ("freed", "no storage")])
+def test_parameter__that_has_no_boxes_is_refused_by_name(kind, words):
+    with pytest.raises(weft.Error, match=rf"(?s)'layers\.0\.weight'.*{words}"):
+        weft.torch.declare(Recorder(), strange(kind))
+
+
+# ---- gathered
+
+def test_gathered__names_are_whole_tensors_behind_the_others_and_written_in_each_publish():
+    model, trainer, calls = strange("class"), Publisher(), []
+
+    def make():
+        calls.append(len(calls))
+        yield "layers.0.weight", torch.full((8, 4), float(len(calls)))
+        yield "merged", torch.ones(3, dtype=torch.bfloat16).requires_grad_()
+        yield "elsewhere", None
+    declared = weft.torch.declare(trainer, model, gathered=make)
+    assert orders(trainer) == {"embed.weight": 0, "layers.0.bias": 1, "layers.1.weight": 2, "layers.0.weight": 3,
+                               "merged": 4}
+    weft.torch.publish(trainer, model, 7)
+    assert calls == [0, 1] and trainer.calls == [("begin", 7), "write", "write", "write_all", "end"]
+    assert torch.equal(trainer.written[declared.gathered["layers.0.weight"]], torch.full((8, 4), 2.0))
+    assert sorted(trainer.written) == list(range(len(trainer.locals)))
+
+
+def test_gathered__memory_is_bounded_by_draining(monkeypatch):
+    monkeypatch.setattr(weft.torch._publish, "GATHERED_BYTES", 100)
+    model, trainer = nn.Module(), Publisher()
+    weft.torch.declare(trainer, model, gathered=lambda: ((f"t{i}", torch.zeros(20)) for i in range(4)))
+    weft.torch.publish(trainer, model, 1)
+    assert trainer.calls == [("begin", 1), "write", "write", "drain", "write", "write", "drain", "write_all", "end"]
+
+
+@pytest.mark.parametrize("later, words", [
+    ([("a", torch.zeros(2))], "does not yield 'b'"), ([("a", None), ("b", torch.zeros(2))], "'a' as None"),
+    ([("a", torch.zeros(2)), ("b", torch.zeros(2)), ("c", torch.zeros(2))], "'c'"),
+    ([("a", torch.zeros(2)), ("a", torch.zeros(2))], "'a' twice")])
+def test_gathered__that_differs_from_what_was_declared_gives_the_update_up(later, words):
+    rounds = iter([[("a", torch.zeros(2)), ("b", torch.zeros(2))], later])
+    model, trainer = nn.Module(), Publisher()
+    weft.torch.declare(trainer, model, gathered=lambda: next(rounds))
+    with pytest.raises(weft.UsageError, match=words):
+        weft.torch.publish(trainer, model, 1)
+    assert trainer.calls[-1] == "abort"
+
+
+# ---- publish
+
+def test_publish__sends_what_the_step_has_made():
+    model, trainer = Model(), Publisher()
+    weft.torch.declare(trainer, model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.5)
+    for version in (1, 2):
+        model(torch.tensor([1, 2])).sum().backward()
+        optimizer.step()
+        weft.torch.publish(trainer, model, version)
+        assert torch.equal(trainer.written[0], model.embed.weight)
+    assert trainer.calls == [("begin", 1), "write_all", "end", ("begin", 2), "write_all", "end"]
+
+
+def test_publish_async__is_the_same():
+    model, trainer = Model(), Publisher()
+    weft.torch.declare(trainer, model, gathered=lambda: [("x", torch.ones(1))])
+    asyncio.run(weft.torch.publish_async(trainer, model, 3))
+    assert trainer.calls == [("begin", 3), "write", "write_all", "end"]
+
+
+def test_publish__finds_parameters_that_moved():
+    model, trainer = Model(), Publisher()
+    weft.torch.declare(trainer, model)
+    model.load_state_dict({name: torch.ones_like(value) for name, value in model.state_dict().items()}, assign=True)
+    weft.torch.publish(trainer, model, 1)
+    assert all((each == 1).all() for each in trainer.written.values())
+
+
+def changed(model, what):
+    if what == "dtype":
+        model.layers[0].to(torch.bfloat16)
+    elif what == "local shape":
+        model.layers[0].weight = nn.Parameter(torch.zeros(9, 4))
+    elif what == "cut":
+        model.layers[0].weight = nn.Parameter(torch.zeros(4, 8).t())
+    else:
+        model.layers[0] = nn.Identity()
+
+
+@pytest.mark.parametrize("what", ["dtype", "local shape", "cut", "no"])
+def test_publish__names_a_parameter_that_is_not_what_was_declared_and_begins_nothing(what):
+    model, trainer = Model(), Publisher()
+    weft.torch.declare(trainer, model)
+    changed(model, what)
+    with pytest.raises(weft.StateError, match=rf"(?s){what}.*layers\.0\.weight|layers\.0\.weight.*{what}"):
+        weft.torch.publish(trainer, model, 1)
+    assert trainer.calls == []
+
+
+def test_register__takes_each_storage_once_and_then_nothing_moves():
+    model, trainer = Model(), Publisher()
+    flat = torch.zeros(32 + 8)
+    model.layers[0].weight.data, model.layers[0].bias.data = flat[:32].view(8, 4), flat[32:]
+    weft.torch.declare(trainer, model, register=True)
+    assert sorted(each.bytes for each in trainer.registered) == [96, 128, 160]
+    weft.torch.publish(trainer, model, 1)
+    model.layers[1].weight.data = model.layers[1].weight.data.clone()
+    with pytest.raises(weft.StateError, match=r"'layers\.1\.weight' lies at .*registered"):
+        weft.torch.publish(trainer, model, 2)
+
+
+def test_declare__is_once_a_trainer_and_publish_comes_after_it():
+    model, trainer = Model(), Publisher()
+    with pytest.raises(weft.StateError, match="call weft.torch.declare"):
+        weft.torch.publish(trainer, model, 1)
+    weft.torch.declare(trainer, model)
+    with pytest.raises(weft.StateError, match="has a model already"):
+        weft.torch.declare(trainer, model)
+
+
+# ---- FSDP2
+
+@pytest.mark.parametrize("when", ["declare", "publish"])
+def test_fsdp2__modules_that_are_gathered_are_put_back(when):
+    """A root after its forward, and what was unsharded by hand: their parameters are plain tensors of other memory."""
+    def hold(rank):
+        model = Model()
+        bases = numbered(model)
+        for layer in model.layers:
+            fully_shard(layer, mesh=init_device_mesh("cpu", (2,)))
+        fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+        trainer = Publisher()
+        if when == "publish":
+            weft.torch.declare(trainer, model)
+        model.unshard()
+        model.layers[0].unshard()
+        assert not isinstance(model.embed.weight, DTensor)
+        if when == "declare":
+            weft.torch.declare(trainer, model)
+        weft.torch.publish(trainer, model, 1)
+        assert isinstance(model.embed.weight, DTensor) and isinstance(model.layers[0].weight, DTensor)
+        assert_right(trainer.found(trainer.written)[0], bases)
+        assert trainer.rows["embed.weight"] == (3 * rank, 3 * rank + 3)
+    each_rank(2, hold)
+
+
+def test_fsdp2__tied_parameters_are_declared_once():
+    def hold(rank):
+        model, trainer = Model(), Recorder()
+        fully_shard(model, mesh=init_device_mesh("cpu", (8,)))
+        return weft.torch.declare(trainer, model).aliases, orders(trainer)
+    ranks = each_rank(8, hold)
+    assert all(aliases == {"lm_head.weight": "embed.weight"} for aliases, _ in ranks)
+    assert all(order == NAMES.index(name) for _, places in ranks for name, order in places.items())
+    assert "embed.weight" not in ranks[7][1]
+
+
+def test_dtensor__that_is_cut_otherwise_than_when_it_was_declared_is_refused():
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    def hold(rank):
+        model, trainer, mesh = nn.Module(), Publisher(), init_device_mesh("cpu", (1,))
+        model.weight = nn.Parameter(distribute_tensor(numbers((4, 4), 0), mesh, [Shard(0)], src_data_rank=None))
+        weft.torch.declare(trainer, model)
+        model.weight = nn.Parameter(distribute_tensor(numbers((4, 4), 0), mesh, [Replicate()], src_data_rank=None))
+        with pytest.raises(weft.StateError, match="'weight' has cut.*Replicate.*Shard"):
+            weft.torch.publish(trainer, model, 1)
+    each_rank(1, hold)
