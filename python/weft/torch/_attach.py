@@ -39,12 +39,14 @@ class _Bound:
     Attributes:
         name: of weft's parameter.
         sites: where it is in the module; several where it is tied.
+        fills: (first byte, behind the last) of what comes from no tensor.
     """
-    __slots__ = ("id", "name", "sites", "shape", "meta")
+    __slots__ = ("id", "name", "sites", "shape", "meta", "fills")
 
     def __init__(self, name: str, parameter: torch.Tensor):
         self.id, self.name, self.sites = -1, name, list[_Site]()
         self.shape, self.meta = tuple(parameter.shape), parameter.is_meta
+        self.fills: list[tuple[int, int]] = []
 
     @property
     def parameter(self) -> torch.nn.Parameter:
@@ -93,6 +95,15 @@ class Attached:
         for bound in self._bound:
             self._put(bound, tensor_over(self.inference.memory(bound.id)))
 
+    @torch.no_grad()
+    def detach(self) -> None:
+        """The parameters move back into memory of torch's, with what they hold, and the worker's memory can be freed when it is
+        closed. Without it, that stays as long as the module does. Not inside of ``read``."""
+        for bound in self._bound:
+            if not bound.meta:
+                bound.put(bound.parameter.detach().clone())
+        self._at = 0
+
     @staticmethod
     def _put(bound: _Bound, tensor: torch.Tensor) -> None:
         here = bound.parameter
@@ -102,6 +113,8 @@ class Attached:
                                  "open the worker with memory=\"cuda\" or \"host\" as the module lies, or make it in "
                                  "without_memory()")
             tensor.view(bound.shape).copy_(here)
+            for first, last in bound.fills:
+                tensor.view(-1).view(torch.uint8)[first:last] = 0
         bound.put(tensor)
 
     def _change(self, memory: Callable[[int], Any], version: int) -> None:
@@ -259,6 +272,7 @@ def _declare(inference: Inference, bound: _Bound, pieces: Optional[PiecesHook], 
     for piece in given:
         if isinstance(piece, Fill):
             inference.declare_fill(bound.id, at, piece.bytes)
+            bound.fills.append((at, at + piece.bytes))
             at += piece.bytes
             continue
         tensor, lo, hi = (piece, None, None) if isinstance(piece, Tensor) else piece
