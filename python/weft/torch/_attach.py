@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequ
 
 import torch
 
-from weft import Inference, Snapshot, StateError, Tensor, UsageError, dtype_name, dtype_of
+from weft import Inference, Snapshot, StateError, Tensor, Torn, UsageError, dtype_name, dtype_of
 from weft.torch._cuts import folded_shape
 from weft.torch._names import Chosen, chosen, clean
 from weft.torch._tensors import tensor_over
@@ -118,10 +118,20 @@ class Attached:
         bound.put(tensor)
 
     def _change(self, memory: Callable[[int], Any], version: int) -> None:
+        self._at = 0  # where this ends in the middle
         with torch.no_grad():
             for bound in self._bound:
                 bound.put(tensor_over(memory(bound.id)))
         self._at = version
+
+    def _change_over(self, snapshot: Snapshot) -> None:
+        try:
+            self._change(lambda number: self.inference.memory(number, snapshot.version), snapshot.version)
+        except StateError:
+            if not snapshot.torn:
+                raise
+            raise Torn(f"{self.inference!r}: version {snapshot.version} went while the module changed over to it: read "
+                       "again") from None
 
     def wait(self, version: Optional[int] = None, timeout_s: Optional[float] = None) -> int:
         """Inference.wait. In place, the module must not be used meanwhile, or what it computed is thrown away
@@ -174,7 +184,7 @@ class Attached:
                         raise StateError(f"version {snapshot.version} is to be read while another thread reads "
                                          f"version {self._at} of this module: its parameters can lie in one; read "
                                          "again when that is over")
-                    self._change(lambda number: self.inference.memory(number, snapshot.version), snapshot.version)
+                    self._change_over(snapshot)
                 self._readers += 1
             try:
                 yield snapshot

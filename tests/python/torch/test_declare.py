@@ -5,6 +5,7 @@ import contextlib
 
 import pytest
 import torch
+import transformers
 from ranks import each_rank
 from recorder import Recorder, assert_right, numbered, numbers
 from torch import nn
@@ -231,7 +232,6 @@ def test_stages__of_one_rank_are_one_model():
 
 
 def test_gpt2__declares_its_transposed_linears_as_they_are():
-    transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=11, n_positions=5)
     model, trainer = transformers.GPT2LMHeadModel(config), Recorder()
     bases = numbered(model)
