@@ -29,6 +29,12 @@ An engine's rank::
 """
 from __future__ import annotations
 
+import torch as _torch
+
+if tuple(map(int, _torch.__version__.split("+")[0].split(".")[:2])) < (2, 6):
+    raise ImportError(f"weft.torch: torch {_torch.__version__} is older than 2.6, from which on FSDP2's modules can "
+                      "be told")
+
 from weft.torch._attach import Attached, Fill, attach
 from weft.torch._declare import Declared, declare
 from weft.torch._megatron import megatron_train

@@ -97,8 +97,8 @@ class Attached:
 
     @torch.no_grad()
     def detach(self) -> None:
-        """The parameters move back into memory of torch's, with what they hold, and the worker's memory can be freed when it is
-        closed. Without it, that stays as long as the module does. Not inside of ``read``."""
+        """The parameters move back into memory of torch's, with what they hold, and the worker's memory can be freed
+        when it is closed. Without it, that stays as long as the module does. Not inside of ``read``."""
         for bound in self._bound:
             if not bound.meta:
                 bound.put(bound.parameter.detach().clone())
@@ -232,6 +232,7 @@ def attach(inference: Inference, module: torch.nn.Module, *, pieces: Optional[Pi
                          "made of")
     if known:
         inference.compare([(each.name, dtype_name(each.parameter.dtype), each.shape) for each in bound])
+        bound = [each for each in bound if each.name in known]  # others have no source by design, or compare names them
         for each in bound:
             each.id = known[each.name]
             if inference.own_memory:

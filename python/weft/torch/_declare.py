@@ -283,7 +283,7 @@ def _match(trainer: Trainer, survey: Survey, made: dict[str, Optional[Tensor]], 
     if wrong:
         raise weft.ConflictError(f"the model differs from the {len(views)} tensors that declare_model gave this "
                                  f"trainer, in {len(wrong)}: " + "; ".join(wrong[:4])
-                                 + ("; .." if len(wrong) > 4 else "")
+                                 + (" and others" if len(wrong) > 4 else "")
                                  + ". Change the train spec (megatron_train says Megatron's own), leave parameters "
                                  "out with `skip`, or make tensors in `gathered`")
 

@@ -89,7 +89,7 @@ def runs_of(name: str, tensor: Any, local: Any) -> list[Run]:
     shape, what = tuple(tensor.shape), f"{name!r} of shape {tuple(tensor.shape)}, placed as {tuple(tensor.placements)}"
     if tensor.device_mesh.get_coordinate() is None or not local.numel():
         return []
-    told = getattr(local, "__create_chunk_list__", None)
+    told = getattr(getattr(tensor, "_local_tensor", local), "__create_chunk_list__", None)
     if told is not None:
         return _uneven(what, told(), local)
     cuts = _cuts_of(name, tensor)

@@ -104,7 +104,7 @@ def _partition_rank(name: str, parameter: Any) -> int:
 def partition_of(name: str, parameter: Any) -> tuple[torch.Tensor, tuple[int, ...], Flat]:
     """Memory, whole shape and range of a ZeRO-3 parameter: rank r of its group has elements [r s, (r + 1) s), s being
     the numel of a partition, and what is behind the parameter's end is padding
-    (deepspeed/runtime/zero/partition_parameters.py). A second copy over fewer ranks (ds_secondary_tensor) is stale
+    (DeepSpeed's zero.partition_parameters). A second copy over fewer ranks (ds_secondary_tensor) is stale
     after a step, and not read."""
     shard = parameter.ds_tensor
     if shard is None:

@@ -156,7 +156,7 @@ class Order:
 
 # ---- hooks for what is known
 
-_EXPERTS = re.compile(r"(.*\.experts)\.(gate_up_proj|down_proj)")
+_EXPERTS = re.compile(r"((?:.*\.)?experts)\.(gate_up_proj|down_proj)")
 
 
 def experts_apart(name: str, parameter: Tensor) -> Named:

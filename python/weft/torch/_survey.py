@@ -157,14 +157,13 @@ def local_of(name: str, parameter: Any, *, matched: bool = False) -> Local:
     if hasattr(parameter, "quant_state"):  # bitsandbytes: a plain subclass over packed bytes
         raise _opaque(name, parameter)
     tensors = sys.modules.get("torch.distributed.tensor")
-    data = parameter.data if isinstance(parameter, torch.nn.Parameter) else parameter
-    if tensors is not None and isinstance(data, tensors.DTensor):
-        return _dtensor_local(name, data)
+    if tensors is not None and isinstance(parameter, tensors.DTensor):
+        return _dtensor_local(name, parameter)
     if getattr(parameter, "tensor_model_parallel", False) and not matched:
         raise UsageError(f"{name!r} is a part that Megatron cut, and does not say which: call "
                          "trainer.declare_model(.., train=weft.torch.megatron_train(model), ..) first, and then "
                          "weft.torch.declare")
-    return _whole_local(name, data)
+    return _whole_local(name, parameter.data if isinstance(parameter, torch.nn.Parameter) else parameter)
 
 
 # ---- a model
@@ -184,11 +183,10 @@ def _reshard(model: torch.nn.Module) -> None:
 
 def _key(parameter: Any) -> Any:
     """The same for names of one memory, on every rank alike: of what is cut, the parameter itself."""
-    data = parameter.data
-    if _flat.is_partitioned(parameter) or type(data).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ \
-            or data.is_meta or not data.numel() or not data.data_ptr():
+    if type(parameter).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or _flat.is_partitioned(parameter) \
+            or parameter.is_meta or not parameter.numel() or not parameter.data_ptr():
         return id(parameter)
-    return data.data_ptr(), data.dtype, tuple(data.shape), data.stride(), data.device
+    return parameter.data_ptr(), parameter.dtype, parameter.shape, parameter.stride(), parameter.device
 
 
 def _persistent_buffers(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -12,8 +12,8 @@ TIMEOUTS = {"join_timeout_s": 60, "update_timeout_s": 60}
 
 
 def run(trainers, engines, trainer, engine, group=ranks.alone, world=None, infer=None, options=None):
-    """``trainer(worker, rank)`` on each of `trainers` ranks and ``engine(worker, rank)`` on each of `engines`: what they
-    return, as two lists. Workers are open; who joins is the function."""
+    """``trainer(worker, rank)`` on each of `trainers` ranks and ``engine(worker, rank)`` on each of `engines`: what
+    they return, as two lists. Workers are open; who joins is the function."""
     with weft.Controller(world or f"world={trainers}", infer or f"engines=1,tp={engines}") as controller:
 
         def train(rank):

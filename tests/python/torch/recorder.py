@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stand-in for weft.Trainer that keeps what was declared, and reads it out on real memory: each element of a model is
 its own number, so which element of which tensor a box finds in memory is seen."""
+import contextlib
 import itertools
 import math
 
@@ -76,7 +77,7 @@ class Recorder:
         assert set(values) == set(range(len(self.locals)))
         taken = {number: numpy.zeros(len(each), dtype=int) for number, each in values.items()}
         found = {name: numpy.full(shape, NOBODY) for name, (_, shape, _) in self.declared.items()}
-        for number, (name, dtype, shape) in enumerate(self.locals):
+        for number, (name, _, shape) in enumerate(self.locals):
             assert math.prod(shape) == len(values[number]), name
         for name, local, lo, hi, offset, steps in self.boxes:
             inside = numpy.indices([high - low for low, high in zip(lo, hi)]).reshape(len(lo), -1)
@@ -95,6 +96,59 @@ class Recorder:
         tensor.reshape(-1)[elements] = values[at]
         taken[at] += 1
         assert taken.max() <= 1, "an element of memory is in two boxes"
+
+
+class Publisher(Recorder):
+    """And the calls of an update."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls, self.written = [], {}
+
+    @contextlib.contextmanager
+    def _update(self, version):
+        self.calls.append(("begin", version))
+        try:
+            yield self
+        except BaseException:
+            self.calls.append("abort")
+            raise
+        self.calls.append("end")
+
+    def update(self, version):
+        plain = self._update(version)
+
+        class Both:
+            def __enter__(self):
+                return plain.__enter__()
+
+            def __exit__(self, *exception):
+                return plain.__exit__(*exception)
+
+            async def __aenter__(self):
+                return plain.__enter__()
+
+            async def __aexit__(self, *exception):
+                return plain.__exit__(*exception)
+        return Both()
+
+    def write(self, number, data):
+        assert not torch.is_grad_enabled() or not data.requires_grad
+        self.written[number] = data.clone()
+        self.calls.append("write")
+
+    def write_all(self, data):
+        self.written.update({number: memory.clone() for number, memory in data.items()})
+        self.calls.append("write_all")
+
+    async def write_all_async(self, data):
+        self.write_all(data)
+
+    def drain(self):
+        self.calls.append("drain")
+
+    async def drain_async(self):
+        self.drain()
 
 
 def strides(shape):
@@ -125,6 +179,6 @@ def assert_right(found, bases):
 
 def assert_all(ranks, bases):
     """Together the ranks have every element of every tensor."""
-    for name, (shape, _) in bases.items():
+    for name in bases:
         some = [found[name] != NOBODY for found in ranks if name in found]
         assert some and numpy.logical_or.reduce(some).all(), f"elements of {name} are on no rank"

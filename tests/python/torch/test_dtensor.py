@@ -2,6 +2,7 @@
 """DTensors of all placements, as torch's own classes cut them on each rank of a group that is none: what is declared of
 each element is the element that lies there."""
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -111,6 +112,28 @@ def test_dtensor__on_another_mesh_than_this_rank_is_held_by_the_others():
     found = each_rank(4, hold)
     assert found[0] == found[1] == {}
     assert_all(found[2:], {"weight": ((4, 2), 0)})
+
+
+def test_megatron_fsdp__says_itself_which_rows_a_rank_has():
+    """Its placements look like Shard(0), and rows are cut where its buffers are: here 5 and 1 of 6."""
+    def hold(rank):
+        model, low, rows = nn.Module(), (0, 5)[rank], (5, 1)[rank]
+        local = numbers((6, 2), 0)[low:low + rows].clone()
+        cut = DTensor.from_local(local, init_device_mesh("cpu", (2,)), [Shard(0)], run_check=False, shape=(6, 2),
+                                 stride=(2, 1))
+        model.weight = nn.Parameter(cut)
+        chunk = SimpleNamespace(offsets=torch.Size((low, 0)), sizes=torch.Size((rows, 2)))
+        model.weight._local_tensor.__create_chunk_list__ = lambda: [chunk]
+        bare = nn.Module()
+        bare.weight = nn.Parameter(DTensor.from_local(local.clone(), cut.device_mesh, [Shard(0)], run_check=False,
+                                                      shape=(6, 2), stride=(2, 1)))
+        with pytest.raises(weft.UsageError, match="cut by another rule"):
+            weft.torch.declare(Recorder(), bare)
+        return declared(model)[0]
+    ranks = each_rank(2, hold)
+    assert [rows_of(found["weight"])[0] for found in ranks] == [[0, 1, 2, 3, 4], [5]]
+    for found in ranks:
+        assert_right(found, {"weight": ((6, 2), 0)})
 
 
 # ---- FSDP2, with tensor and expert parallelism

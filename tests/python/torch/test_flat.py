@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP1's flat parameters, of torch's own class on each rank of a group that is none; ZeRO-3's partitions, by stand-ins with
-the attributes that DeepSpeed gives a parameter."""
+"""FSDP1's flat parameters, of torch's own class on each rank of a group that is none; ZeRO-3's partitions, by stand-ins
+with the attributes that DeepSpeed gives a parameter."""
 import types
 
 import pytest
@@ -47,14 +47,16 @@ UNITS = {
 
 @pytest.mark.parametrize("orig", [False, True])
 def test_fsdp1__declares_flat_ranges_of_a_unit(orig):
-    """As torch lays it out: without gaps, or each parameter from 16 bytes on; what is between and behind is nobody's."""
+    """As torch lays it out: without gaps, or each parameter from 16 bytes on; what is between and behind is
+    nobody's."""
     def hold(rank):
         model = Unit()
         bases = numbered(model)
         found, left, trainer = declared(wrapped(model, use_orig_params=orig))
         assert_right(found, bases)
         assert [name for name, _, _ in trainer.locals] == ["_flat_param"]
-        return found, bases, [(name, start, stop, at) for name, start, stop, _, at in trainer.flats], left["_flat_param"]
+        flats = [(name, start, stop, at) for name, start, stop, _, at in trainer.flats]
+        return found, bases, flats, left["_flat_param"]
     ranks = each_rank(4, hold)
     assert [flats for _, _, flats, _ in ranks] == UNITS[orig]
     assert [left for *_, left in ranks] == ([0, 0, 0, 1] if not orig else [0, 1, 0, 4])

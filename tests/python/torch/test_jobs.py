@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs from torch to torch: models that train, cut in every way, and an engine's rank cut in another. Each version is what the
-trainers had, to the bit."""
+"""Jobs from torch to torch: models that train, cut in every way, and an engine's rank cut in another. Each version is
+what the trainers had, to the bit."""
 import asyncio
 
 import jobs
@@ -312,8 +312,8 @@ def test_stages__of_a_pipeline_with_the_order_of_all(tmp_path):
 # ---- experts
 
 def test_experts__in_three_dimensions_over_two_meshes_to_an_engines_fused_ones(tmp_path):
-    """transformers' fused parameters, whose checkpoint has a tensor an expert and kind; an engine with gate and up in one, cut
-    for two."""
+    """transformers' fused parameters, whose checkpoint has a tensor an expert and kind; an engine with gate and up in
+    one, cut for two."""
     experts, inner = 4, 6
 
     class Experts(nn.Module):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Megatron-Core's GPTModel on each rank of a group that is none: its parameters, matched with those that weft knows by the
-model's config and the train spec. What a parameter is called in weft's list, Megatron's own sharded_state_dict says here
-(tests/trainers), and that the boxes are right is tested there."""
+"""Megatron-Core's GPTModel on each rank of a group that is none: its parameters, matched with those that weft knows by
+the model's config and the train spec. What a parameter is called in weft's list, Megatron's own sharded_state_dict says
+here (tests/trainers), and that the boxes are right is tested there."""
 import json
 import re
 
@@ -74,7 +74,7 @@ def declared(number, folder, rank, **options):
     file.write_text(json.dumps(config))
     chunks = built(case, config)
     trainer = weft.Trainer("tcp://127.0.0.1:9", rank)
-    trainer.declare_model(str(file), f"{text.split(',', 1)[0]},source=megatron,{text.split(',', 1)[1]}", "engines=1,tp=1")
+    trainer.declare_model(str(file), f"source=megatron,{text}", "engines=1,tp=1")
 
     def derived():
         for view in trainer.tensors:
@@ -95,7 +95,7 @@ def test_megatron__each_tensor_of_wefts_list_is_the_parameter_that_megatron_says
             assert names[views[held.id].name] == held.local
         assert {held.id for held in record.held} | set(record.gathered.values()) == set(views)
         memory = record.memory(chunks)
-        assert all(memory[held.id].numel() * memory[held.id].element_size() == views[held.id].bytes for held in record.held)
+        assert all(memory[held.id].nbytes == views[held.id].bytes for held in record.held)
         spec = weft.torch.megatron_train(chunks)
         trainer.close()
         return spec
@@ -129,7 +129,7 @@ def test_megatron__a_share_of_the_vocabulary_that_is_all_padding_is_none_of_weft
 
 WRONG = [
     ("world=2,source=megatron,tp=1", r"linear_qkv.weight is BF16 \[192, 96\], and the model's .* BF16 \[96, 96\]"),
-    ("world=2,source=megatron,pp=2,vocab_pad=8", r"differs from the 8 tensors .* in 14: embedding.word_embeddings.weight is BF16"),
+    ("world=2,source=megatron,pp=2,vocab_pad=8", r"differs from the \d+ tensors .* in \d+: .* and others. Change"),
 ]
 
 
