@@ -17,7 +17,8 @@ import cffi
 
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 # what only C++ sees, and what C++ and C see differently; the marks around the file
-CONDITIONAL = re.compile(r"^#ifdef __cplusplus\n(?:(?!^#(?:ifdef|if|else|endif)).*\n)*(?:^#else\n(?:(?!^#endif).*\n)*)?^#endif.*\n", re.M)
+CONDITIONAL = re.compile(r"^#ifdef __cplusplus\n(?:(?!^#(?:ifdef|if|else|endif)).*\n)*"
+                         r"(?:^#else\n(?:(?!^#endif).*\n)*)?^#endif.*\n", re.M)
 INLINE = re.compile(r"^static inline .*?^}\n", re.M | re.S)
 NUMBER = re.compile(r"^#define\s+(WEFT_[A-Z_]+)\s+(\d+)\s*$")
 

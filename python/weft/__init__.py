@@ -13,7 +13,7 @@ neither torch nor numpy. Everything that fails raises weft.Error or a class of i
 """
 from __future__ import annotations
 
-from weft import programs
+from weft import programs, route
 from weft._array import Array
 from weft._controller import Controller
 from weft._dtypes import DType, dtype_name, dtype_of
@@ -57,5 +57,5 @@ __all__ = [
     "NothingPublished", "ParamView", "PeerLost", "Plan", "Progress", "Snapshot", "StateError", "Tensor", "TensorView",
     "Torn", "Trainer", "Transform", "TransportError", "Unsafe", "UnsourcedError", "UnsupportedError", "Update",
     "UsageError", "VersionError", "WaitTimeout", "Worker", "__version__", "count_ranks", "dtype_name", "dtype_of",
-    "flush_log", "launch_find", "memory_of", "programs",
+    "flush_log", "launch_find", "memory_of", "programs", "route",
 ]

@@ -103,7 +103,7 @@ _given: dict[int, tuple[_Managed, _Hold]] = {}  # by address, until its consumer
 _given_lock = threading.Lock()
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # type: ignore[untyped-decorator, unused-ignore]
 def _delete(address: int) -> None:
     with _given_lock:
         held = _given.pop(address, None)
@@ -117,7 +117,7 @@ _is_valid = ctypes.pythonapi.PyCapsule_IsValid
 _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # type: ignore[untyped-decorator, unused-ignore]
 def _not_taken(capsule: int) -> None:
     """A capsule that nobody consumed dies with its tensor. Its name says so."""
     raw = ctypes.cast(capsule, ctypes.py_object)

@@ -72,6 +72,7 @@ class Controller:
                  sessions_max: Optional[int] = None, join_timeout_s: Optional[float] = None,
                  exchange_timeout_s: Optional[float] = None, update_timeout_s: Optional[float] = None,
                  heartbeat_s: Optional[float] = None, lost_after_s: Optional[float] = None):
+        self._stopped = False
         self._said: collections.deque[str] = collections.deque(maxlen=50)
         bind = bind or "tcp://127.0.0.1:0"
         given: dict[str, Any] = {
@@ -117,7 +118,9 @@ class Controller:
         while True:
             if port_file.exists() and port_file.read_text().strip():
                 port = port_file.read_text().strip()
-                host = bind.rpartition(":")[0].replace("*", "127.0.0.1").replace("[::]", "127.0.0.1").replace("0.0.0.0", "127.0.0.1")
+                host = bind.rpartition(":")[0]
+                for everywhere in ("*", "[::]", "0.0.0.0"):
+                    host = host.replace(everywhere, "127.0.0.1")
                 return f"{host}:{port}"
             if self._process.poll() is not None:
                 raise self._failure()
@@ -169,7 +172,8 @@ class Controller:
             raise self._failure()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Ends the job, if it runs: SIGTERM, and after ``timeout_s`` SIGKILL."""
+        """Ends the job, if it runs: SIGTERM, and after ``timeout_s`` SIGKILL. A ``with`` statement then just ends."""
+        self._stopped = True
         if timeout_s <= 0:
             raise UsageError(f"timeout_s is {timeout_s!r}: give seconds above 0")
         if self._process.poll() is None:
@@ -188,6 +192,8 @@ class Controller:
                  trace: Optional[TracebackType]) -> None:
         if exception is not None:
             self.stop()
+            return
+        if self._stopped:
             return
         try:
             self.wait()

@@ -8,11 +8,37 @@ from typing import Any
 
 from weft._library import ffi, lib, text
 
-_PREFIX = "WEFT_E_"
 
-#: enum weft_code of weft_base.h: Code.TIMEOUT is WEFT_E_TIMEOUT, 130.
-Code = enum.IntEnum("Code", {name[len(_PREFIX):]: getattr(lib, name) for name in dir(lib)  # type: ignore[misc]
-                             if name.startswith(_PREFIX)})
+class Code(enum.IntEnum):
+    """enum weft_code of weft_base.h: Code.TIMEOUT is WEFT_E_TIMEOUT, 130."""
+    USAGE = 101
+    CONFIG = 102
+    STATE = 103
+    FILE = 110
+    IO = 111
+    MEMORY = 112
+    MESSAGE = 120
+    JOB = 121
+    WIRE_VERSION = 122
+    DUPLICATE_RANK = 123
+    CONFLICT = 124
+    UNSOURCED = 125
+    UNPROVED = 126
+    LIMIT = 127
+    TIMEOUT = 130
+    PEER_LOST = 131
+    CONTROLLER_LOST = 132
+    TRANSPORT = 140
+    UNSUPPORTED = 141
+    BOUNDS = 142
+    CHECKSUM = 150
+    VERSION = 151
+    ABORTED = 152
+    INTERRUPTED = 153
+    POST_LOAD = 154
+    UNSAFE = 155
+    HOST = 156
+    INTERNAL = 199
 
 
 class Error(RuntimeError):
@@ -30,7 +56,7 @@ class Error(RuntimeError):
         self.code = code or self._code
         self.exit_code: int = lib.weft_exit_code(self.code)
 
-    _code: int = lib.WEFT_E_INTERNAL
+    _code: int = Code.INTERNAL
 
     def __str__(self) -> str:
         return f"WEFT-E{int(self.code)} {self.text}"

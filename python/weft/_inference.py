@@ -186,7 +186,8 @@ class Inference(Worker):
         Raises:
             ConflictError: with the first differences, and the option of the infer spec that would agree, where one would.
         """
-        given, keep = [Tensor(name, dtype, tuple(shape)) for name, dtype, shape in live], []
+        given = [Tensor(name, dtype, tuple(shape)) for name, dtype, shape in live]
+        keep: list[Any] = []
         structs = ffi.new("weft_param[]", max(len(given), 1))
         for i, param in enumerate(given):
             if param.shape:

@@ -6,7 +6,7 @@ import os
 import pathlib
 from typing import Any
 
-from weft._binding import ffi
+from weft._binding import ffi as ffi  # for all others, who have it and lib from here
 
 HERE = pathlib.Path(__file__).resolve().parent
 # before 1.0 the minor version is part of the name (docs/abi.md): another one is another library

@@ -176,7 +176,7 @@ class _Buffer(ctypes.Structure):
 def _of_buffer(given: Any) -> Memory:
     view = memoryview(given)  # held: a bytearray stays where it is
     if not view.c_contiguous:
-        _contiguous(given, view.shape, view.strides, view.itemsize)
+        _contiguous(given, view.shape or (), view.strides, view.itemsize)
     raw = _Buffer()
     if ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(raw), 0):
         raise BufferError("no buffer")
@@ -184,7 +184,7 @@ def _of_buffer(given: Any) -> Memory:
     ctypes.pythonapi.PyBuffer_Release(ctypes.byref(raw))
     row = BY_BUFFER.get(view.format.lstrip("@<=") if view.format else "B")
     typed = row is not None and row.name != "U8" and row.bytes == view.itemsize
-    return Memory(pointer, view.nbytes, dtype=row.name if row and typed else None, shape=tuple(view.shape) if typed else None,
+    return Memory(pointer, view.nbytes, dtype=row.name if row and typed else None, shape=tuple(view.shape or ()) if typed else None,
                   owner=view, readonly=view.readonly)
 
 

@@ -185,7 +185,7 @@ class Trainer(Worker):
     @property
     def tensors(self) -> list[TensorView]:
         """What was declared, by id."""
-        views = []
+        views: list[TensorView] = []
         while True:
             view = sized("weft_tensor_view")
             try:
@@ -294,7 +294,8 @@ class Trainer(Worker):
                 raise UsageError(f"{name!r} in a bucket: plain bytes have no dtype and shape; give an array or tensor, or "
                                  "use write")
             found.append((name, memory))
-        structs, keep = ffi.new("weft_slice[]", len(found)), []
+        structs = ffi.new("weft_slice[]", len(found))
+        keep: list[Any] = []
         for i, (name, memory) in enumerate(found):
             structs[i] = described("weft_slice", Tensor(name, memory.dtype, memory.shape or ()), keep)[0]
             keep.append(memory_struct(memory))

@@ -23,8 +23,8 @@ from weft import _log, _waits
 from weft._errors import Code, Error, Interrupted, StateError, UsageError, failed, slot
 from weft._launch import launch_find
 from weft._library import ffi, lib
-from weft._structs import Plan, encoded, milliseconds, sized
 from weft._library import text as text_of
+from weft._structs import Plan, encoded, milliseconds, sized
 
 Self = TypeVar("Self", bound="Worker")
 
@@ -434,7 +434,11 @@ def _no_words() -> Any:
 async def _readable(descriptor: int) -> None:
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(descriptor, lambda: ready.done() or ready.set_result(None))
+
+    def heard() -> None:
+        if not ready.done():
+            ready.set_result(None)
+    loop.add_reader(descriptor, heard)
     try:
         await ready
     finally:

@@ -29,6 +29,7 @@ ELSEWHERE = {
     "layers/quantization/kv_cache.py": "SGLang's",
     "layers/quantization/fp8_utils.py": "SGLang's",
     "page.c": "written by the build",
+    "weft/_binding.py": "written by the build",
     "c.c": "written by the test",
 }
 # what was said of the code before it was a repository: not to be had

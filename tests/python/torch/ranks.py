@@ -7,10 +7,10 @@ import sys
 import warnings
 
 import torch
-import torch._dynamo  # noqa: F401: of some use or other in every rank, and slow to load
+import torch._dynamo  # noqa: F401  of some use or other in every rank, and slow to load
 import torch.distributed as dist
 import torch.distributed.fsdp
-import torch.distributed.tensor.parallel  # noqa: F401: as above
+import torch.distributed.tensor.parallel  # noqa: F401  as above
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 

@@ -5,7 +5,6 @@ here (tests/trainers), and that the boxes are right is tested there."""
 import json
 import re
 
-import job
 import jobs
 import megatron_locals
 import pytest
@@ -14,6 +13,7 @@ import torch
 from ranks import alone, each_rank, fake, finished, started
 from test_attach import module_of
 
+import job
 import weft.torch
 
 CASES = [
@@ -70,7 +70,7 @@ def declared(number, folder, rank, **options):
     """The rank's chunks, its worker and what was declared."""
     kind, changes, text = CASES[number]
     case, config = account.as_megatron(CASES[number]), account.config_of(kind, changes)
-    file = folder / f"{number}.json"
+    file = folder / f"{number}.{rank}.json"  # ranks run side by side
     file.write_text(json.dumps(config))
     chunks = built(case, config)
     trainer = weft.Trainer("tcp://127.0.0.1:9", rank)
