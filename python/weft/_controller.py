@@ -15,7 +15,7 @@ import time
 from types import TracebackType
 from typing import Any, Optional
 
-from weft import programs
+from weft import _waits, programs
 from weft._errors import Code, Error, UsageError, WaitTimeout, of_code
 from weft._launch import Launch
 
@@ -100,10 +100,10 @@ class Controller:
 
     def _start(self, arguments: list[str], port_file: pathlib.Path, bind: str) -> None:
         env = {**os.environ, "WEFT_LOG": os.environ.get("WEFT_LOG") or _wanted()}
-        self._process = subprocess.Popen(
-            [programs.path("weft-controller"), "--die-with-parent", f"--port-file={port_file}", *arguments], env=env,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
-            start_new_session=True)  # Ctrl-C is for us, and we stop it
+        command = [programs.path("weft-controller"), "--die-with-parent", f"--port-file={port_file}", *arguments]
+        self._process = _waits.of_a_lasting_thread(lambda: subprocess.Popen(
+            command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            errors="replace", start_new_session=True))  # Ctrl-C is for us, and we stop it
         self.pid = self._process.pid
         self._reader = threading.Thread(target=self._hand_on, name="weft-controller", daemon=True)
         self._reader.start()

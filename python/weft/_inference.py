@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence, Unio
 
 from weft import _waits
 from weft._array import Array
+from weft._dtypes import dtype_of
 from weft._errors import HookFailed, NothingPublished, StateError, Torn, UsageError, failed, slot
 from weft._library import ffi, lib, text
 from weft._memory import memory_of
@@ -92,13 +93,15 @@ class Inference(Worker):
         keep: list[Any] = []
         struct, number = described("weft_param", Tensor(name, dtype, tuple(shape)), keep), ffi.new("uint32_t *")
         if memory is not None:
-            struct.memory = self._bound(memory, keep)
+            struct.memory = self._bound(memory, name, dtype_of(dtype).name, keep)
         self._now(lib.weft_declare_param, struct, number)
         self._params.clear()
         return int(number[0])
 
-    def _bound(self, memory: Any, keep: list[Any]) -> Any:
+    def _bound(self, memory: Any, name: str, dtype: str, keep: list[Any]) -> Any:
         found = memory_of(memory)
+        if found.dtype is not None and found.dtype != dtype:
+            raise UsageError(f"parameter {name!r} is {dtype}, and the memory for it has {found.dtype}")
         if found.readonly:
             raise UsageError(f"{type(memory).__name__} is read-only: weft writes into memory that is bound")
         self._handle.keep.append(found.owner)
@@ -107,8 +110,12 @@ class Inference(Worker):
 
     def bind(self, param: Union[int, str], memory: Any) -> None:
         """With own_memory: where a parameter lies, that was declared without memory (``declare_model``)."""
+        number = self._id(param)
         keep: list[Any] = []
-        self._now(lib.weft_param_bind, self._id(param), self._bound(memory, keep))
+        views = self.params
+        if number >= len(views):
+            raise UsageError(f"parameter {number}: {self!r} has {len(views)}")
+        self._now(lib.weft_param_bind, number, self._bound(memory, views[number].name, views[number].dtype, keep))
 
     def declare_piece(self, tensor: Tensor, param: Union[int, str], *, lo: Optional[Sequence[int]] = None,
                       hi: Optional[Sequence[int]] = None, offset_bytes: int = 0) -> None:
@@ -253,11 +260,7 @@ class Inference(Worker):
         return bool(self._value(lib.weft_tainted))
 
     def _value(self, function: Any) -> int:
-        pointer = self._enter()
-        try:
-            return int(function(pointer))
-        finally:
-            self._handle.inside.pop()
+        return int(self._raw(function))
 
     def set_post_load(self, hook: Optional[Hook]) -> None:
         """``hook(version)`` runs inside of ``wait``, on its thread, when every byte of a version is here and verified,
@@ -324,11 +327,7 @@ class Inference(Worker):
         return Array(self._handle, self.params[number], pointer, self.device)
 
     def _address(self, function: Any, *arguments: Any) -> int:
-        pointer = self._enter()
-        try:
-            return int(ffi.cast("uintptr_t", function(pointer, *arguments)))
-        finally:
-            self._handle.inside.pop()
+        return int(ffi.cast("uintptr_t", self._raw(function, *arguments)))
 
     def digest(self, param: Union[int, str], version: int) -> str:
         """[any thread] XXH3-128 of a parameter's bytes, 32 hex digits.
@@ -337,11 +336,7 @@ class Inference(Worker):
             NothingPublished: that version is not here. Torn: an update came meanwhile.
         """
         digest = ffi.new("char[33]")
-        pointer = self._enter()
-        try:
-            rc = int(lib.weft_param_digest(pointer, self._id(param), version, digest))
-        finally:
-            self._handle.inside.pop()
+        rc = int(self._raw(lib.weft_param_digest, self._id(param), version, digest))
         if rc == lib.WEFT_NONE:
             raise NothingPublished(f"{self!r}: version {version} is not here; published is {self.published}")
         if rc == lib.WEFT_TORN:
@@ -395,8 +390,4 @@ class Snapshot:
                        "read, and read again (with shadow=True readers keep the last version meanwhile)")
 
     def _call(self, function: Any, argument: Any) -> int:
-        pointer = self._inference._enter()
-        try:
-            return int(function(pointer, argument))
-        finally:
-            self._inference._handle.inside.pop()
+        return int(self._inference._raw(function, argument))

@@ -245,17 +245,10 @@ class Trainer(Worker):
         """
         source = self._sources.get(tensor) or self._source(tensor)
         self._kept.append(data if source.still(data) else source.locate(data))
-        handle = self._handle
-        handle.inside.append(None)
-        try:
-            if handle.closed:
-                raise StateError(f"{self!r} is closed")
-            error = slot.error
-            rc = _write(handle.pointer, source.id, source.struct, error)
-            if rc < 0:
-                raise failed(rc, error)
-        finally:
-            handle.inside.pop()
+        error = slot.error
+        rc = self._raw(_write, source.id, source.struct, error)
+        if rc < 0:
+            raise failed(rc, error)
 
     def write_all(self, data: Data) -> None:
         """Sends all tensors in the plan's order, on all packing threads: the quickest way.

@@ -26,6 +26,7 @@ class _Job:
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]):
         self.function, self.arguments = function, arguments
         self.over = threading.Event()
+        self.given = False  # to a thread
         self.result: Any = None
         self.exception: Optional[BaseException] = None
 
@@ -54,6 +55,7 @@ def _start(job: _Job) -> None:
     except IndexError:
         jobs = queue.SimpleQueue()
         threading.Thread(target=_serve, args=(jobs,), name="weft-call", daemon=True).start()
+    job.given = True
     jobs.put(job)
 
 
@@ -71,15 +73,27 @@ def call(interrupt: Callable[[], None], clear: Callable[[], None], function: Cal
     if tick is None and not hears_signals():
         return function(*arguments)
     job = _Job(function, arguments)
-    _start(job)
     try:
+        _start(job)
         while not job.over.wait(tick_s if tick else None):
             if tick:
                 tick()
     except BaseException:
-        _end(job, interrupt)
-        clear()
+        if job.given:
+            _end(job, interrupt)
+            clear()
         raise
+    if job.exception is not None:
+        raise job.exception
+    return job.result
+
+
+def of_a_lasting_thread(function: Callable[[], Any]) -> Any:
+    """function(), called by a thread that lives as long as the process: what asks the kernel to be told of its parent's
+    death is told when the thread that started it ends."""
+    job = _Job(function, ())
+    _start(job)
+    job.over.wait()
     if job.exception is not None:
         raise job.exception
     return job.result

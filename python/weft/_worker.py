@@ -49,7 +49,7 @@ class _Handle:
         self.pointer: Any = ffi.NULL
         self.pid = os.getpid()
         self.closed = False
-        self.inside: list[None] = []  # a mark for each call that is in the library: append and pop are atomic
+        self.inside: set[object] = set()  # a mark for each call that is in the library: add and discard are atomic
         self.arrays = 0
         self.lock = threading.Lock()
         self.freed = False
@@ -125,6 +125,8 @@ class Worker:
         if not controller:
             raise UsageError("no controller: give its address (\"tcp://host:29600\", Controller.address), or set "
                              "WEFT_CONTROLLER")
+        if not 0 <= rank < 1 << 32:
+            raise UsageError(f"rank {rank!r}: ranks of a role count from 0")
         self.rank = int(rank)
         self.controller = controller
         self._who = f"{'t' if self._role == lib.WEFT_TRAINER else 'i'}{self.rank}"
@@ -160,25 +162,24 @@ class Worker:
 
     # ---- calls
 
-    def _enter(self) -> Any:
-        handle = self._handle
-        handle.inside.append(None)
-        if handle.closed:
-            handle.inside.pop()
-            raise StateError(f"{self!r} is closed")
-        return handle.pointer
+    def _raw(self, function: Any, *arguments: Any) -> Any:
+        """What a function of the worker answers. A handler of a signal may raise anywhere here: the mark goes all the same."""
+        handle, mark = self._handle, object()
+        try:
+            handle.inside.add(mark)
+            if handle.closed:
+                raise StateError(f"{self!r} is closed")
+            return function(handle.pointer, *arguments)
+        finally:
+            handle.inside.discard(mark)
 
     def _now(self, function: Any, *arguments: Any) -> int:
-        """A call that does not wait."""
-        pointer = self._enter()
-        try:
-            error = slot.error
-            rc = int(function(pointer, *arguments, error))
-            if rc < 0:
-                raise failed(rc, error)
-            return rc
-        finally:
-            self._handle.inside.pop()
+        """A call that may fail."""
+        error = slot.error
+        rc = int(self._raw(function, *arguments, error))
+        if rc < 0:
+            raise failed(rc, error)
+        return rc
 
     def _waiting(self, function: Any, *arguments: Any, progress: Optional[Callable[[Progress], None]] = None) -> int:
         """A call that waits: in the main thread it ends where a signal's handler raises."""
@@ -213,8 +214,12 @@ class Worker:
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
-            self._interrupt()
-            await asyncio.wait([done])
+            while not done.done():
+                self._interrupt()
+                try:
+                    await asyncio.wait([done])
+                except asyncio.CancelledError:  # once more: the thread still uses what the caller would free
+                    continue
             done.exception()  # it is the cancellation that is told
             self._interrupt_clear()
             raise
@@ -237,19 +242,11 @@ class Worker:
     def interrupt(self) -> None:
         """[any thread] Ends every wait of this worker within 0.1 s with Interrupted, and every later call that would wait,
         until ``interrupt_clear``."""
-        self._enter()
-        try:
-            self._interrupt()
-        finally:
-            self._handle.inside.pop()
+        self._raw(lib.weft_interrupt)
 
     def interrupt_clear(self) -> None:
         """[any thread] Takes ``interrupt`` back."""
-        self._enter()
-        try:
-            self._interrupt_clear()
-        finally:
-            self._handle.inside.pop()
+        self._raw(lib.weft_interrupt_clear)
 
     # ---- declare and join
 
@@ -305,11 +302,7 @@ class Worker:
     @property
     def device(self) -> Optional[int]:
         """[any thread] The GPU that this worker uses; None: none."""
-        pointer = self._enter()
-        try:
-            number = int(lib.weft_device(pointer))
-        finally:
-            self._handle.inside.pop()
+        number = int(self._raw(lib.weft_device))
         return None if number < 0 else number
 
     @property
@@ -352,7 +345,7 @@ class Worker:
 
         Raises:
             Unsafe: memory that was bound may still be written (weft_close in weft.h); the worker is closed all the same.
-            StateError: called inside of this worker's own hook, or a call does not end; nothing has changed.
+            StateError: called inside of this worker's own hook, or another thread's call does not end.
         """
         handle = self._handle
         if handle.closed or self._state == "new":
@@ -363,11 +356,11 @@ class Worker:
             return
         if self._in_hook():
             raise StateError(f"{self!r}: close inside of the post-load hook")
-        if handle.inside:
-            self._end_calls()
+        self._end_calls()
         if handle.arrays and self._state == "joined":
             self._leave_before_arrays()
-        handle.closed = True
+        handle.closed = True  # nobody comes in any more
+        self._end_calls()
         self._finalizer.detach()
         rc = handle.free_when_unused()
         self._released()

@@ -272,6 +272,24 @@ def test_controller__that_ends_at_once_says_its_own_words(train, words):
         weft.Controller(train=train, infer="engines=1")
 
 
+def test_controller__outlives_the_thread_that_started_it():
+    running = Thread(lambda: weft.Controller(train="world=1", infer="engines=1")).done()
+    threading.Event().wait(0.3)
+    assert running.exit_code is None
+    running.stop()
+    assert running.exit_code is not None
+
+
+def test_bind__of_memory_of_another_dtype_is_refused():
+    with controller() as running, weft.Inference(running.address, 0, own_memory=True) as receiver:
+        with pytest.raises(weft.UsageError, match="BF16.*F32"):
+            receiver.declare_param("qk", "BF16", (96, 32), memory=numpy.zeros((96, 32), "f4"))
+        receiver.declare_param("qk", "F32", (96, 32))
+        with pytest.raises(weft.UsageError, match="F32.*F16"):
+            receiver.bind("qk", numpy.zeros((96, 32), "f2"))
+        running.stop()
+
+
 def test_ranks__are_counted_from_the_specs():
     assert weft.count_ranks("world=4,source=gathered", "engines=2,tp=2") == (4, 4)
     with pytest.raises(weft.ConfigError, match="tp"):
@@ -279,6 +297,8 @@ def test_ranks__are_counted_from_the_specs():
 
 
 def test_options__that_are_none_are_refused():
+    with pytest.raises(weft.UsageError, match="rank"):
+        weft.Trainer("tcp://127.0.0.1:9", -1)
     with pytest.raises(weft.Error, match="transport"):
         weft.Trainer("tcp://127.0.0.1:9", 0, transport="pigeon")
     with pytest.raises(weft.UsageError, match="timeout"):
