@@ -101,7 +101,7 @@ class Controller:
     def _start(self, arguments: list[str], port_file: pathlib.Path, bind: str) -> None:
         env = {**os.environ, "WEFT_LOG": os.environ.get("WEFT_LOG") or _wanted()}
         command = [programs.path("weft-controller"), "--die-with-parent", f"--port-file={port_file}", *arguments]
-        self._process = _waits.of_a_lasting_thread(lambda: subprocess.Popen(
+        self._process: subprocess.Popen[str] = _waits.of_a_lasting_thread(lambda: subprocess.Popen(
             command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             errors="replace", start_new_session=True))  # Ctrl-C is for us, and we stop it
         self.pid = self._process.pid

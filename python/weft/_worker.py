@@ -317,6 +317,11 @@ class Worker:
         self._now(lib.weft_get_stats, stats)
         return {name: int(getattr(stats, name)) for name, _ in ffi.typeof("weft_stats").fields if name != "size"}
 
+    def check(self) -> None:
+        """After join: raises what the job or this worker has failed with, if it has (weft_poll in weft.h); for a program that
+        waits for nothing, or was told of a failure by other means and wants weft's words. Not while another task waits."""
+        self._now(lib.weft_poll)
+
     def fileno(self) -> int:
         """After join: a descriptor that is readable when there may be something to do (weft_descriptor in weft.h), for an
         event loop of one's own. The async methods watch it: use one or the other."""

@@ -14,6 +14,8 @@ sys.path.insert(0, sys.argv[1])
 import weft
 from pair import Thread, controller, inference, pair, right, trainer, values
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
+
 def strike(after=0.3):
     threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT)).start()
 

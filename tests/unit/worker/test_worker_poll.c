@@ -159,7 +159,8 @@ static void test_try__after_its_time_takes_what_had_come(void **state)
 	rig_ok(weft_update_begin(rig->trainers[0], 1, &error), &error);
 	rig_ok(host_write_all(rig->trainers[0], data, &error), &error);
 	rig_ok(weft_update_end(rig->trainers[0], &error), &error);
-	clock_sleep_ms(hasty.update_timeout_ms + 50); /* the host was busy beyond the timeout; the version was not late */
+	clock_sleep_ms(hasty.update_timeout_ms +
+		       50); /* the host was busy beyond the timeout; the version was not late */
 	rig_ok(weft_update_try_wait(rig->ranks[0], 1, 0, &published, &error), &error);
 	assert_int_equal(published, 1);
 	rig_check(rig, 0, 1);

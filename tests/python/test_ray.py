@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example with actors of real Ray."""
+import os
+import pathlib
+import subprocess
+import sys
+
+RUN = pathlib.Path(__file__).resolve().parents[2] / "examples/ray/run.py"
+
+
+def ray(*arguments):
+    return subprocess.run([sys.executable, RUN, *arguments], capture_output=True, text=True, timeout=180,
+                          env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"})
+
+
+def test_actors__say_the_same_and_one_that_dies_is_named_by_the_jobs_error():
+    done = ray("--versions", "3", "--kill", "engine")
+    assert done.returncode == 75 and "the job failed: inference 1" in done.stderr, done.stderr
+    assert done.stdout.count("2 engines say what the trainers say") == 1, done.stdout
