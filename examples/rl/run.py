@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reinforcement learning of a small model that sorts digits: trainers under torchrun, rollout engines of their own, weights
+between them by weft or by torch.distributed's broadcast.
+
+    python run.py                          weft, about two minutes on 2 cores
+    python run.py --sync broadcast         the same numbers
+    python run.py --sync both              both, one after the other, and compares them
+    python run.py --short                  both in six steps, for CI
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import pathlib
+import shutil
+import signal
+import statistics
+import sys
+import time
+
+import channel
+import plot
+import settings as run_settings
+from jobs import Failed, Jobs
+
+HERE = pathlib.Path(__file__).resolve().parent
+SAME = ("reward", "loss", "gradient_norm", "samples", "sample_versions", "staleness")  # of rows, to the last bit
+
+
+def run(settings: run_settings.Settings, folder: pathlib.Path) -> plot.Rows:
+    """One run: its rows, which folder/steps.jsonl has too."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    file = folder / "settings.json"
+    settings.save(file)
+    store, address = channel.served(settings.timeout_s)
+    env = {channel.STORE: address, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1",
+           "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo")}
+    with contextlib.ExitStack() as stack:
+        if settings.sync == "weft":
+            import weft
+            controller = stack.enter_context(weft.Controller(settings.train, settings.infer, dump=folder / "routing.json",
+                                                             join_timeout_s=settings.timeout_s))
+            env["WEFT_CONTROLLER"] = controller.address
+        jobs = stack.enter_context(Jobs(folder))
+        for engine in range(settings.engines):
+            for rank in range(settings.tp):
+                jobs.start(f"engine{engine}-rank{rank}",
+                           [sys.executable, str(HERE / "engine.py"), str(file), str(engine), str(rank)], env)
+        jobs.start("trainers", [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+                                str(settings.trainers), str(HERE / "trainer.py"), str(file), str(folder)], env)
+        jobs.wait()
+    del store
+    return plot.read(folder)
+
+
+def summary(rows: plot.Rows) -> str:
+    last = rows[-10:]
+    reward = sum(row["reward"] for row in last) / len(last)
+    return (f"reward {rows[0]['reward']:.3f} at first, {reward:.3f} in the last {len(last)} steps; "
+            f"sync {statistics.median(row['sync_s'] for row in rows) * 1e3:.1f} ms (median)")
+
+
+def differing(runs: "dict[str, plot.Rows]") -> str:
+    """The first figure that is not the same number in both runs; "" where all are."""
+    (one, mine), (other, theirs) = runs.items()
+    for a, b in zip(mine, theirs):
+        for name in SAME:
+            if a[name] != b[name]:
+                return f"step {a['step']}: {name} is {a[name]} by {one}, and {b[name]} by {other}"
+    return "" if len(mine) == len(theirs) else f"{one} has {len(mine)} steps, and {other} {len(theirs)}"
+
+
+def compared(runs: "dict[str, plot.Rows]") -> int:
+    difference = differing(runs)
+    if difference:
+        print(f"run.py: the ways differ: {difference}", file=sys.stderr)
+        return 1
+    medians = {name: statistics.median(row["sync_s"] for row in rows) for name, rows in runs.items()}
+    print(f"the same numbers in all {len(runs['weft'])} steps; sync by weft is {medians['broadcast'] / medians['weft']:.1f} "
+          "times faster")
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sync", choices=(*run_settings.SYNCS, "both"), help="how weights move (weft; with --short both)")
+    parser.add_argument("--short", action="store_true", help="few steps, both ways, compared")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("rl-out"), help="folder for all that is written")
+    settings, given = run_settings.parse(parser)
+    sync = given.sync or ("both" if given.short else "weft")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: what was started is ended
+    runs: dict[str, plot.Rows] = {}
+    for name in run_settings.SYNCS if sync == "both" else (sync,):
+        began = time.monotonic()
+        try:
+            runs[name] = run(dataclasses.replace(settings, sync=name), given.out / name)
+        except Failed as error:
+            print(f"run.py: the run by {name} failed after {time.monotonic() - began:.1f} s\n{error}", file=sys.stderr)
+            return 1
+        print(f"{name:>9}: {summary(runs[name])}; {time.monotonic() - began:.0f} s in all", flush=True)
+    picture = given.out / "rl.png"
+    plot.draw(runs, picture)
+    code = compared(runs) if len(runs) == 2 else 0
+    print(f"{picture}, {', '.join(str(given.out / name / 'steps.jsonl') for name in runs)}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

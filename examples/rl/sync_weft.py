@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights move by weft: each trainer writes what it holds, where each rank of each engine has it."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import tempfile
+from types import TracebackType
+from typing import Any, ContextManager, Optional
+
+import torch
+import torch.distributed as dist
+
+import engine_model
+import weft
+import weft.torch
+from settings import Settings
+
+# what weft knows by its config; others are declared tensor by tensor
+KNOWN = ("qwen2",)
+
+
+class Sender:
+    """A trainer's side: ``publish`` is called on every rank."""
+
+    def __init__(self, settings: Settings, store: dist.Store, model: torch.nn.Module):
+        del store
+        self.model = model
+        self.trainer = weft.Trainer(rank=int(os.environ["RANK"]), update_timeout_s=settings.timeout_s)
+        if settings.model in KNOWN:  # as declare_model on the other side has them
+            self.trainer.declare_labels(settings.model, settings.train, settings.infer)
+        weft.torch.declare(self.trainer, model)
+        self.trainer.join(settings.timeout_s)
+
+    def publish(self, version: int) -> None:
+        weft.torch.publish(self.trainer, self.model, version)
+
+    def __enter__(self) -> "Sender":
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], exception: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.trainer.__exit__(kind, exception, trace)
+
+
+class Receiver:
+    """A rank of an engine: the model's parameters lie where weft writes."""
+
+    def __init__(self, settings: Settings, store: dist.Store, model: engine_model.Model, rank: int):
+        del store
+        self.inference = weft.Inference(rank=rank, update_timeout_s=settings.timeout_s)
+        if settings.model in KNOWN:
+            with tempfile.TemporaryDirectory() as folder:
+                checkpoint = pathlib.Path(folder) / settings.model  # its name is the label
+                checkpoint.mkdir()
+                (checkpoint / "config.json").write_text(json.dumps(settings.config))
+                self.inference.declare_model(checkpoint, settings.train, settings.infer)
+            self.attached = weft.torch.attach(self.inference, model)
+        else:
+            self.attached = weft.torch.attach(self.inference, model, pieces=pieces(model))
+        self.inference.join(settings.timeout_s)
+
+    def receive(self, version: int) -> int:
+        return self.attached.wait(version)
+
+    def reading(self, version: int) -> "ContextManager[Any]":
+        return self.attached.read()
+
+    def __enter__(self) -> "Receiver":
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], exception: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.inference.__exit__(kind, exception, trace)
+
+
+def pieces(model: engine_model.Model) -> "weft.torch.PiecesHook":
+    """For ``attach``: what each parameter is made of, in the trainers' dtype."""
+    sources = model.sources()
+
+    def hook(name: str, parameter: weft.Tensor) -> "list[Any]":
+        return [(weft.Tensor(box.tensor, "F32", box.shape), box.lo, box.hi) for box in sources[name]]
+    return hook
