@@ -11,13 +11,12 @@ import sys
 import time
 from typing import Any
 
-import torch
-import torch.distributed as dist
-
 import channel
 import engine_model
 import settings as run_settings
 import task
+import torch
+import torch.distributed as dist
 
 
 @torch.no_grad()

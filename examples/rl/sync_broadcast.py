@@ -9,13 +9,12 @@ import math
 from types import TracebackType
 from typing import Any, ContextManager, Iterator, Optional
 
-import torch
-import torch.distributed as dist
-from torch.distributed.tensor import DTensor
-
 import channel
 import engine_model
+import torch
+import torch.distributed as dist
 from settings import Settings
+from torch.distributed.tensor import DTensor
 
 Entry = tuple[str, tuple[int, ...]]  # name and shape of a tensor
 

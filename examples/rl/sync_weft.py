@@ -9,13 +9,13 @@ import tempfile
 from types import TracebackType
 from typing import Any, ContextManager, Optional
 
+import engine_model
 import torch
 import torch.distributed as dist
+from settings import Settings
 
-import engine_model
 import weft
 import weft.torch
-from settings import Settings
 
 # what weft knows by its config; others are declared tensor by tensor
 KNOWN = ("qwen2",)

@@ -15,15 +15,14 @@ import sys
 import time
 from typing import Any
 
+import channel
+import settings as run_settings
+import task
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
-
-import channel
-import settings as run_settings
-import task
 
 
 def build(settings: run_settings.Settings) -> torch.nn.Module:
