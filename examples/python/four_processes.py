@@ -18,10 +18,11 @@ def train(controller, rank, model, versions):
     with weft.Trainer(controller, rank) as trainer:
         trainer.declare_model(model, TRAIN, INFER)
         trainer.join()
+        tensors = trainer.tensors
         for version in range(1, versions + 1):
-            content = bytes([version]) * max(tensor.bytes for tensor in trainer.tensors)
+            content = bytes([version]) * max(tensor.bytes for tensor in tensors)
             with trainer.update(version) as update:
-                for tensor in trainer.tensors:
+                for tensor in tensors:
                     update.write(tensor.id, memoryview(content)[:tensor.bytes])
 
 

@@ -13,7 +13,7 @@ from typing import Any, Optional
 from weft._dtypes import dtype_of
 from weft._errors import UsageError
 from weft._library import ffi
-from weft._memory import _CPU, _CUDA, _DLTensor
+from weft._memory import _CPU, _CUDA, _DLTensor, _is_valid, _pointer_of
 from weft._structs import ParamView
 
 
@@ -113,8 +113,6 @@ def _delete(address: int) -> None:
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-_is_valid = ctypes.pythonapi.PyCapsule_IsValid
-_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # type: ignore[untyped-decorator, unused-ignore]

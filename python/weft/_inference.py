@@ -110,12 +110,9 @@ class Inference(Worker):
 
     def bind(self, param: Union[int, str], memory: Any) -> None:
         """With own_memory: where a parameter lies, that was declared without memory (``declare_model``)."""
-        number = self._id(param)
+        view = self._view(param)
         keep: list[Any] = []
-        views = self.params
-        if number >= len(views):
-            raise UsageError(f"parameter {number}: {self!r} has {len(views)}")
-        self._now(lib.weft_param_bind, number, self._bound(memory, views[number].name, views[number].dtype, keep))
+        self._now(lib.weft_param_bind, view.id, self._bound(memory, view.name, view.dtype, keep))
 
     def declare_piece(self, tensor: Tensor, param: Union[int, str], *, lo: Optional[Sequence[int]] = None,
                       hi: Optional[Sequence[int]] = None, offset_bytes: int = 0) -> None:
@@ -162,27 +159,24 @@ class Inference(Worker):
     @property
     def params(self) -> list[ParamView]:
         """What was declared, by id."""
+        return list(self._known())
+
+    def _known(self) -> list[ParamView]:
         if not self._params:
-            while True:
-                view = sized("weft_param_view")
-                try:
-                    self._now(lib.weft_param_at, len(self._params), view)
-                except UsageError:
-                    break
-                self._params.append(param_view(len(self._params), view))
+            self._params = self._views(lib.weft_param_at, "weft_param_view", param_view)
             self._names = {view.name: view.id for view in self._params}
-        return list(self._params)
+        return self._params
+
+    def _view(self, param: Union[int, str]) -> ParamView:
+        views = self._known()
+        number = param if isinstance(param, int) else self._names.get(param, -1)
+        if not 0 <= number < len(views):
+            raise UsageError(f"{param!r} is no parameter that {self!r} declared; it has {len(views)}"
+                             + (f", from {views[0].name!r} on" if views else ""))
+        return views[number]
 
     def _id(self, param: Union[int, str]) -> int:
-        if isinstance(param, int):
-            return param
-        if param not in self._names or not self._params:
-            self.params  # noqa: B018  reads them
-        try:
-            return self._names[param]
-        except KeyError:
-            raise UsageError(f"{param!r} is no parameter that {self!r} declared; it has {len(self._params)}"
-                             + (f", from {self._params[0].name!r} on" if self._params else "")) from None
+        return param if isinstance(param, int) else self._view(param).id
 
     def compare(self, live: Iterable[tuple[str, Any, Sequence[int]]]) -> None:
         """Before join: what was declared, beside the parameters that the engine really has.
@@ -309,22 +303,22 @@ class Inference(Worker):
         Raises:
             StateError: that version is not here; Torn, which is one: a later one has taken its place.
         """
-        number = self._id(param)
-        pointer = self._address(lib.weft_param_memory, number, version)
+        view = self._view(param)
+        pointer = self._address(lib.weft_param_memory, view.id, version)
         if not pointer:
             gone = Torn if version and self.published > version else StateError
-            raise gone(f"{self!r}: parameter {self.params[number].name!r} has no memory of version {version}: "
+            raise gone(f"{self!r}: parameter {view.name!r} has no memory of version {version}: "
                        f"published is {self.published}"
                        + ("; with shadow there is no version 0: give the one that read() gave" if self.shadow else ""))
-        return Array(self._handle, self.params[number], pointer, self.device)
+        return Array(self._handle, view, pointer, self.device)
 
     def loaded_memory(self, param: Union[int, str]) -> Array:
         """[any thread, while the hook runs] Where a parameter of the version lies that is being loaded."""
-        number = self._id(param)
-        pointer = self._address(lib.weft_loaded_memory, number)
+        view = self._view(param)
+        pointer = self._address(lib.weft_loaded_memory, view.id)
         if not pointer:
             raise StateError(f"{self!r}: nothing is being loaded: loaded_memory is for the post-load hook")
-        return Array(self._handle, self.params[number], pointer, self.device)
+        return Array(self._handle, view, pointer, self.device)
 
     def _address(self, function: Any, *arguments: Any) -> int:
         return int(ffi.cast("uintptr_t", self._raw(function, *arguments)))

@@ -10,7 +10,7 @@ from weft._binding import ffi as ffi  # for all others, who have it and lib from
 
 HERE = pathlib.Path(__file__).resolve().parent
 # before 1.0 the minor version is part of the name (docs/abi.md): another one is another library
-NEEDED = "0.2"
+NEEDED = ".".join(str(ffi.integer_const(f"WEFT_VERSION_{part}")) for part in ("MAJOR", "MINOR"))
 
 
 def _path() -> str:

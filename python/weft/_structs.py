@@ -135,7 +135,7 @@ def tensor_view(number: int, view: Any) -> TensorView:
                       bool(view.wanted))
 
 
-def holding_view(view: Any) -> HoldingView:
+def holding_view(number: int, view: Any) -> HoldingView:
     return HoldingView(text(view.name), text(view.dtype), _shape(view), view.local, _shape(view, "lo"), _shape(view, "hi"),
                        view.offset, _shape(view, "stride"))
 

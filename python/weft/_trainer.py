@@ -185,26 +185,12 @@ class Trainer(Worker):
     @property
     def tensors(self) -> list[TensorView]:
         """What was declared, by id."""
-        views: list[TensorView] = []
-        while True:
-            view = sized("weft_tensor_view")
-            try:
-                self._now(lib.weft_tensor_at, len(views), view)
-            except UsageError:
-                return views
-            views.append(tensor_view(len(views), view))
+        return self._views(lib.weft_tensor_at, "weft_tensor_view", tensor_view)
 
     @property
     def holdings(self) -> list[HoldingView]:
         """Every box that is held here; sorted by tensor after join."""
-        views: list[HoldingView] = []
-        while True:
-            view = sized("weft_holding_view")
-            try:
-                self._now(lib.weft_holding_at, len(views), view)
-            except UsageError:
-                return views
-            views.append(holding_view(view))
+        return self._views(lib.weft_holding_at, "weft_holding_view", holding_view)
 
     # ---- updates
 
@@ -245,8 +231,8 @@ class Trainer(Worker):
         """
         source = self._sources.get(tensor) or self._source(tensor)
         self._kept.append(data if source.still(data) else source.locate(data))
-        error = slot.error
-        rc = self._raw(_write, source.id, source.struct, error)
+        error = slot.error  # what _now does, a tenth sooner: this is called for each tensor
+        rc = self._raw(lib.weft_update_write, source.id, source.struct, error)
         if rc < 0:
             raise failed(rc, error)
 
@@ -425,6 +411,3 @@ class Update:
         except BaseException as failure:
             self._trainer._give_up(failure)
             raise
-
-
-_write = lib.weft_update_write

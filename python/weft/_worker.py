@@ -27,6 +27,7 @@ from weft._library import text as text_of
 from weft._structs import Plan, encoded, milliseconds, sized
 
 Self = TypeVar("Self", bound="Worker")
+View = TypeVar("View")
 
 _CLOSE_TIMEOUT_S = 30.0
 
@@ -180,6 +181,17 @@ class Worker:
         if rc < 0:
             raise failed(rc, error)
         return rc
+
+    def _views(self, function: Any, kind: str, made: Callable[[int, Any], View]) -> list[View]:
+        """What was declared: struct `kind` of each number, until the library says that there is none."""
+        views: list[View] = []
+        while True:
+            view = sized(kind)
+            try:
+                self._now(function, len(views), view)
+            except UsageError:
+                return views
+            views.append(made(len(views), view))
 
     def _waiting(self, function: Any, *arguments: Any, progress: Optional[Callable[[Progress], None]] = None) -> int:
         """A call that waits: in the main thread it ends where a signal's handler raises."""

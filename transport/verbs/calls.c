@@ -7,6 +7,7 @@
 
 #include "base/array.h"
 #include "transport/library.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>

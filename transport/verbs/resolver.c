@@ -19,6 +19,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "transport/library.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

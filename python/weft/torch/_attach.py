@@ -212,9 +212,8 @@ def attach(inference: Inference, module: torch.nn.Module, *, pieces: Optional[Pi
         inference: before join.
         module: the engine's, with parameters of this rank's shapes; on the meta device too (``without_memory``).
         pieces: ``hook(name, parameter)``, told the clean name and weft.Tensor(name, dtype, shape) of the parameter,
-            lists what it is made of, in the order of its bytes: (Tensor, lo, hi) or Tensor or ``Fill``.
-                ``Tensor.dtype`` is that of the
-            trainers; F32, BF16 and F16 are converted into each other. Not with ``declare_model``.
+            lists what it is made of, in the order of its bytes: (Tensor, lo, hi) or Tensor or ``Fill``. ``Tensor.dtype``
+            is that of the trainers; F32, BF16 and F16 are converted into each other. Not with ``declare_model``.
         names: of the module's clean name: the tensor's (weft's parameter's, with ``declare_model``), or None to leave
             it alone.
         skip: clean names that are left alone, or a function of one.

@@ -6,7 +6,7 @@ from typing import Any, Iterator
 
 import torch
 
-from weft import Trainer, UsageError
+from weft import Trainer, Update, UsageError
 from weft.torch import _megatron
 from weft.torch._declare import Declared, declared_of
 from weft.torch._survey import Modules
@@ -33,13 +33,8 @@ def publish(trainer: Trainer, model: Modules, version: int) -> None:
     """
     declared, memory = _prepared(trainer, model)
     with trainer.update(version) as update:
-        kept = 0
-        for number, tensor in _made(declared):
-            update.write(number, tensor)
-            kept += tensor.nbytes
-            if kept > GATHERED_BYTES:
-                trainer.drain()
-                kept = 0
+        for _ in _written(update, declared):
+            trainer.drain()
         update.write_all(memory)
 
 
@@ -48,13 +43,8 @@ async def publish_async(trainer: Trainer, model: Modules, version: int) -> None:
     loop's thread."""
     declared, memory = _prepared(trainer, model)
     async with trainer.update(version) as update:
-        kept = 0
-        for number, tensor in _made(declared):
-            update.write(number, tensor)
-            kept += tensor.nbytes
-            if kept > GATHERED_BYTES:
-                await trainer.drain_async()
-                kept = 0
+        for _ in _written(update, declared):
+            await trainer.drain_async()
         await trainer.write_all_async(memory)
 
 
@@ -63,6 +53,17 @@ def _prepared(trainer: Trainer, model: Modules) -> tuple[Declared, dict[int, tor
     declared = declared_of(trainer)
     _megatron.synchronised(model)
     return declared, declared.memory(model)
+
+
+def _written(update: Update, declared: Declared) -> Iterator[None]:
+    """Writes what `gathered` yields; stops whenever so much of it is kept that the update is to be drained."""
+    kept = 0
+    for number, tensor in _made(declared):
+        update.write(number, tensor)
+        kept += tensor.nbytes
+        if kept > GATHERED_BYTES:
+            yield
+            kept = 0
 
 
 @torch.no_grad()

@@ -15,6 +15,15 @@ from pair import K, Q, Thread, controller, inference, pair, right, trainer, valu
 import weft
 
 
+def soon_freed(handle):
+    """Another thread does it."""
+    for _ in range(200):
+        if handle.freed:
+            break
+        threading.Event().wait(0.02)
+    return handle.freed
+
+
 @pytest.mark.parametrize("shadow", [False, True])
 def test_versions__arrive_as_they_were_written(shadow):
     with pair(shadow=shadow) as (sender, receiver):
@@ -190,11 +199,7 @@ def test_close__with_a_tensor_over_its_memory_keeps_that_and_not_the_job():
         assert all(float(one.flatten()[0]) == 1.0 for one in taken) and not handle.freed
         del taken
         gc.collect()
-        for _ in range(200):
-            if handle.freed:
-                break
-            threading.Event().wait(0.02)
-        assert handle.freed
+        assert soon_freed(handle)
         with pytest.raises(weft.StateError, match="closed"):
             receiver.wait(2)
 
@@ -228,11 +233,7 @@ def test_worker__that_nobody_closed_warns_and_is_freed():
         with pytest.warns(ResourceWarning, match="never closed"):
             del worker
             gc.collect()
-        for _ in range(200):
-            if handle.freed:
-                break
-            threading.Event().wait(0.02)
-        assert handle.freed
+        assert soon_freed(handle)
 
 
 def test_fork__a_child_lets_go_and_the_parent_goes_on():
