@@ -35,12 +35,13 @@ def _nothing() -> None:
 class _Source:
     """A declared tensor, and its memory as it was written last. That the same tensor of torch still lies there is quicker
     seen than where it lies: `quick` refers to it, weakly, and to nothing for any other object."""
-    __slots__ = ("id", "name", "dtype", "struct", "quick", "pointer", "bytes")
+    __slots__ = ("id", "name", "dtype", "struct", "quick", "pointer", "bytes", "type")
 
     def __init__(self, view: TensorView, struct: Any):
         self.id, self.name, self.dtype, self.struct = view.id, view.name, view.dtype, struct
         self.quick: Any = _nothing
         self.pointer = self.bytes = 0
+        self.type: Any = None  # torch's word for dtype
 
     def locate(self, data: Any) -> Any:
         """Fills the struct; what keeps the memory alive."""
@@ -50,12 +51,13 @@ class _Source:
                              "declare it as what it is (engines of another dtype get it converted)")
         fill_memory(self.struct, memory)
         self.pointer, self.bytes = memory.pointer, memory.bytes
-        self.quick = weakref.ref(data) if memory.device is None and hasattr(data, "data_ptr") else _nothing
+        quick = memory.device is None and hasattr(data, "data_ptr")
+        self.quick, self.type = (weakref.ref(data), data.dtype) if quick else (_nothing, None)
         return memory.owner
 
     def still(self, data: Any) -> bool:
         return (self.quick() is data and data.data_ptr() == self.pointer and data.nbytes == self.bytes
-                and bool(data.is_contiguous()))
+                and data.dtype is self.type and bool(data.is_contiguous()))
 
 
 class Trainer(Worker):
@@ -252,11 +254,15 @@ class Trainer(Worker):
     def _all(self, data: Data) -> tuple[Any, int, int]:
         items: Iterable[tuple[Any, Any]] = data.items() if isinstance(data, Mapping) else enumerate(data)
         self._located()
-        for source in self._by_id:
-            source.quick, source.struct.pointer = _nothing, ffi.NULL
+        given = set()
         for tensor, memory in items:
             source = self._sources.get(tensor) or self._source(tensor)
-            self._kept.append(source.locate(memory))
+            self._kept.append(memory if source.still(memory) else source.locate(memory))
+            given.add(source.id)
+        if len(given) < len(self._by_id):
+            for source in self._by_id:
+                if source.id not in given:
+                    source.quick, source.struct.pointer = _nothing, ffi.NULL
         return self._structs, len(self._by_id), ffi.sizeof("weft_memory")
 
     def write_bucket(self, slices: Iterable[tuple[str, Any]]) -> None:

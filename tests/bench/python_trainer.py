@@ -21,7 +21,7 @@ import torch
 import weft
 
 MODEL, TRAIN, INFER = "Qwen2.5-0.5B", "world=1,source=gathered", "engines=1,tp=1"
-UPDATES, TURNS, TENSORS = 10, 4, 2000
+UPDATES, TURNS, TENSORS = 10, 8, 2000
 start = multiprocessing.get_context("spawn").Process
 
 

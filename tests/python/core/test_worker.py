@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import pathlib
 import pickle
 import threading
 
@@ -49,18 +50,42 @@ def test_write__takes_tensors_one_by_one_and_keeps_them_alive():
         assert sender._kept == [] and right(receiver.memory("qk"), 1)
 
 
-def test_write__of_the_same_tensor_looks_again_where_it_lies():
+@pytest.mark.parametrize("at_once", [False, True])
+def test_write__of_the_same_tensor_looks_again_where_it_lies_and_what_it_is(at_once):
     with pair() as (sender, receiver):
         q, k = torch.full(Q.shape, 1.0), torch.full(K.shape, -1.0)
+
+        def write(update):
+            if at_once:
+                update.write_all({"q": q, "k": k})
+            else:
+                update.write("q", q)
+                update.write("k", k)
         for version in (1, 2, 3):
             waits = Thread(receiver.wait, version)
             q.fill_(version) if version != 2 else q.set_(torch.full(Q.shape, 2.0))
             k.fill_(-version)
             with sender.update(version) as update:
-                update.write("q", q)
-                update.write("k", k)
+                write(update)
             waits.done()
             assert right(receiver.memory("qk"), version)
+        k.data = k.data.view(torch.int32)  # where it was, and as large
+        Thread(receiver.wait, 4)
+        with pytest.raises(weft.UsageError, match="declared as F32.*I32"), sender.update(4) as update:
+            write(update)
+
+
+def test_write_all__of_some_leaves_out_what_an_update_before_had():
+    with pair() as (sender, receiver):
+        q, k = torch.full(Q.shape, 1.0), torch.full(K.shape, -1.0)
+        waits = Thread(receiver.wait, 1)
+        sender.publish(1, {"q": q, "k": k})
+        waits.done()
+        waits = Thread(receiver.wait, 2)
+        with pytest.raises(weft.UsageError, match="tensor k is wanted"), sender.update(2) as update:
+            update.write_all({"q": q})
+        with pytest.raises(weft.Aborted):
+            waits.done()
 
 
 @pytest.mark.parametrize("data,words", [
@@ -214,16 +239,23 @@ def test_close__while_another_thread_waits_ends_that_call():
         receiver.close()
 
 
-def test_open_and_close__leave_nothing_behind():
+def test_open_and_close__ten_thousand_times_leave_nothing_behind():
     with controller() as running:
         def cycle():
             trainer(running.address).close()
-        cycle()
-        before, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
-        for _ in range(500):
+            inference(running.address).close()
+
+        def kept():
+            gc.collect()
+            pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+            return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), pages * 4096
+        for _ in range(50):
             cycle()
-        gc.collect()
-        assert len(os.listdir("/proc/self/fd")) <= before and threading.active_count() <= threads
+        files, threads, memory = kept()
+        for _ in range(5000):
+            cycle()
+        after = kept()
+        assert after[0] <= files and after[1] <= threads and after[2] < memory + 8_000_000, ((files, threads, memory), after)
 
 
 def test_worker__that_nobody_closed_warns_and_is_freed():
@@ -254,6 +286,18 @@ def test_fork__a_child_lets_go_and_the_parent_goes_on():
         sends = Thread(sender.publish, 1, values(1))
         assert receiver.wait(1) == 1
         sends.done()
+
+
+def test_fork__workers_of_a_data_loader_come_and_go_while_versions_are_sent():
+    data = torch.utils.data.DataLoader(torch.arange(64.0), batch_size=4, num_workers=2)
+    with pair() as (sender, receiver):
+        for version in (1, 2, 3):
+            waits, seen = Thread(receiver.wait, version), 0.0
+            for batch in data:
+                seen += batch.sum().item()
+            sender.publish(version, values(version))
+            waits.done()
+            assert seen == 2016.0 and right(receiver.memory("qk"), version)
 
 
 def test_log__lines_are_those_of_the_logger(caplog):
