@@ -46,26 +46,29 @@ class Jobs:
             codes = {name: process.poll() for name, process in self.processes.items()}
             failed = [name for name, code in codes.items() if code]
             if failed:
-                raise Failed(self._account(failed))
+                raise Failed(self._account(failed[0]))
             if all(code == 0 for code in codes.values()):
                 return
             time.sleep(POLL_S)
 
-    def _account(self, first: "list[str]") -> str:
+    def _account(self, first: str) -> str:
         deadline = time.monotonic() + GRACE_S
         while time.monotonic() < deadline and any(process.poll() is None for process in self.processes.values()):
             time.sleep(POLL_S)
+        codes = {name: process.poll() or 0 for name, process in self.processes.items()}
+        shown = [name for name, code in codes.items() if code < 0] or [first]  # who was killed comes before who noticed
+        shown += [name for name in ("trainers",) if codes[name] and name not in shown]  # torchrun says which rank it was
         lines = []
-        for name in first:
+        for name in shown:
             said = self.log(name).read_text(errors="replace").splitlines()[-LINES:]
             lines += [f"{name} {self._end(name)}; {self.log(name)} ends with:", *("    " + line for line in said or ["(nothing)"])]
-        rest = [f"{name} {self._end(name)}" for name in self.processes if name not in first]
-        return "\n".join([*lines, *(["then: " + ", ".join(rest)] if rest else [])])
+        rest = [f"{name} {self._end(name)}" for name in self.processes if name not in shown]
+        return "\n".join([*lines, *(["the others: " + ", ".join(rest)] if rest else [])])
 
     def _end(self, name: str) -> str:
         code = self.processes[name].poll()
         if code is None:
-            return "was ended by us"
+            return f"still ran {GRACE_S:.0f} s later, and was ended"
         return f"ended with exit code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
 
     def __enter__(self) -> "Jobs":

@@ -34,6 +34,8 @@ def draw(runs: "dict[str, Rows]", file: pathlib.Path) -> None:
     reward.axhline(0.8, color="grey", linewidth=0.8)
     reward.set(ylabel="reward (1: all right)", ylim=(0, 1.02))
     sync.set(ylabel="sync, ms", yscale="log")
+    sync.yaxis.set_major_formatter("{x:g}")
+    sync.yaxis.set_minor_formatter("{x:g}")
     staleness.set(ylabel="staleness,\nversions", xlabel="step", ylim=(-0.2, 2.2), yticks=(0, 1, 2))
     for axes in (reward, sync):
         axes.legend()

@@ -20,10 +20,13 @@ import statistics
 import sys
 import time
 
+import all_there  # noqa: F401
 import channel
 import plot
 import settings as run_settings
 from jobs import Failed, Jobs
+
+import weft
 
 HERE = pathlib.Path(__file__).resolve().parent
 SAME = ("reward", "loss", "gradient_norm", "samples", "sample_versions", "staleness")  # of rows, to the last bit
@@ -40,7 +43,6 @@ def run(settings: run_settings.Settings, folder: pathlib.Path) -> plot.Rows:
            "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo")}
     with contextlib.ExitStack() as stack:
         if settings.sync == "weft":
-            import weft
             controller = stack.enter_context(weft.Controller(settings.train, settings.infer, dump=folder / "routing.json",
                                                              join_timeout_s=settings.timeout_s))
             env["WEFT_CONTROLLER"] = controller.address
@@ -84,6 +86,12 @@ def compared(runs: "dict[str, plot.Rows]") -> int:
     return 0
 
 
+def stop(number: int, frame: object) -> None:
+    """What was started is ended on the way out."""
+    print(f"run.py: ended by {signal.Signals(number).name}", file=sys.stderr)
+    sys.exit(128 + number)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sync", choices=(*run_settings.SYNCS, "both"), help="how weights move (weft; with --short both)")
@@ -91,13 +99,14 @@ def main() -> int:
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("rl-out"), help="folder for all that is written")
     settings, given = run_settings.parse(parser)
     sync = given.sync or ("both" if given.short else "weft")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: what was started is ended
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     runs: dict[str, plot.Rows] = {}
     for name in run_settings.SYNCS if sync == "both" else (sync,):
         began = time.monotonic()
         try:
             runs[name] = run(dataclasses.replace(settings, sync=name), given.out / name)
-        except Failed as error:
+        except (Failed, weft.Error) as error:
             print(f"run.py: the run by {name} failed after {time.monotonic() - began:.1f} s\n{error}", file=sys.stderr)
             return 1
         print(f"{name:>9}: {summary(runs[name])}; {time.monotonic() - began:.0f} s in all", flush=True)

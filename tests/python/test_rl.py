@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example that learns, in its short form: six steps each way."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+RL = pathlib.Path(__file__).resolve().parents[2] / "examples/rl"
+SAME = ("reward", "loss", "gradient_norm", "samples", "sample_versions")
+
+
+def command(out, *arguments):
+    return [sys.executable, str(RL / "run.py"), "--short", "--out", str(out), *arguments]
+
+
+def rows(folder):
+    file = folder / "steps.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def test_both_ways__give_the_same_numbers_and_a_picture(tmp_path):
+    done = subprocess.run(command(tmp_path), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the same numbers in all 6 steps" in done.stdout
+    weft, broadcast = rows(tmp_path / "weft"), rows(tmp_path / "broadcast")
+    assert len(weft) == len(broadcast) == 6
+    for mine, theirs in zip(weft, broadcast):
+        assert [mine[name] for name in SAME] == [theirs[name] for name in SAME]
+        assert set(mine["sample_versions"]) == {mine["step"]} and mine["staleness"] == 0
+    assert len({row["loss"] for row in weft}) == 6 == len({row["samples"] for row in weft})  # the weights changed
+    assert (tmp_path / "rl.png").read_bytes()[:4] == b"\x89PNG" and (tmp_path / "rl.png").stat().st_size > 20_000
+    assert json.loads((tmp_path / "weft/routing.json").read_text())["routes"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of gpt2 under DDP, one version behind; broadcast is what the other test has."""
+    out = tmp_path_factory.mktemp("rl")
+    done = subprocess.run(command(out, "--sync", "weft", "--model", "gpt2", "--parallel", "ddp", "--lag", "1", "--steps", "3",
+                                  "--engines", "1"), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return rows(out / "weft")
+
+
+def test_a_model_that_weft_does_not_know__learns_one_version_behind(finished):
+    assert [row["staleness"] for row in finished] == [0, 1, 1]
+    assert [set(row["sample_versions"]) for row in finished] == [{1}, {1}, {2}]
+
+
+def test_comparison__names_the_first_number_that_differs(finished):
+    other = [dict(row) for row in finished]
+    other[1]["loss"] += 1e-9
+    said = subprocess.run([sys.executable, "-c", "import json, run, sys; print(run.differing(json.load(sys.stdin)))"], cwd=RL,
+                          input=json.dumps({"weft": finished, "broadcast": other}), capture_output=True, text=True, timeout=60)
+    assert said.stdout.startswith(f"step 2: loss is {finished[1]['loss']} by weft"), said.stdout + said.stderr
+
+
+def processes(words):
+    """pid of each process whose command has all of these words."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode() if entry.name.isdigit() else ""
+        except OSError:
+            continue
+        if all(word in line for word in words) and int(entry.name) != os.getpid():
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("sync, victim, says", [
+    ("weft", ["engine.py"], "engine0-rank0 was killed by SIGKILL"),
+    ("broadcast", [" -u ", "/trainer.py"], "exitcode  : -9"),
+])
+def test_killed__ends_the_run_within_seconds_and_leaves_nothing(tmp_path, sync, victim, says):
+    run = subprocess.Popen(command(tmp_path, "--sync", sync, "--steps", "500"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                           text=True)
+    try:
+        deadline = time.monotonic() + 120
+        while len(rows(tmp_path / sync)) < 2:
+            assert run.poll() is None and time.monotonic() < deadline, run.communicate()[1]
+            time.sleep(0.1)
+        os.kill(min(processes([*victim, str(tmp_path)])), signal.SIGKILL)
+        _, said = run.communicate(timeout=30)
+    finally:
+        run.kill()
+    assert run.returncode == 1 and says in said, said
+    deadline = time.monotonic() + 10
+    while processes([str(tmp_path)]):
+        assert time.monotonic() < deadline, processes([str(tmp_path)])
+        time.sleep(0.1)
+
+
+def test_usage__wrong_numbers_are_named_before_anything_starts(tmp_path):
+    said = subprocess.run(command(tmp_path, "--prompts", "10", "--trainers", "3"), capture_output=True, text=True, timeout=60)
+    assert said.returncode == 2 and "--prompts 10 cannot be shared out evenly to 3 trainers" in said.stderr, said.stderr
