@@ -11,7 +11,8 @@ from hosts import Host
 
 REAL, MADE = "Qwen2.5-0.5B", "/tmp/qwen"
 TRAIN, INFER = "world=2,source=gathered", "engines=1,tp=2"
-BLOCKS = re.findall(r"```\n(.*?)```", (jobs.ROOT / "README.md").read_text(), re.S)
+BLOCKS = [text for language, text in re.findall(r"^```(\w*)\n(.*?)^```", (jobs.ROOT / "README.md").read_text(), re.S | re.M)
+          if not language]
 ONE_HOST = next(block for block in BLOCKS if "checkpoint make" in block)
 TWO_HOSTS = next(block for block in BLOCKS if "ip netns add" in block)
 # each program's end counts, not the last one's
