@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 STORE = "WEFT_RL_STORE"  # variable with host:port
+LAUNCHER = "WEFT_RL_LAUNCHER"  # and with the process id of run.py
 
 
 def served(timeout_s: float) -> "tuple[dist.TCPStore, str]":
@@ -62,3 +63,7 @@ def die_with_parent() -> None:
     """A process whose launcher was killed does not stay (Linux)."""
     PR_SET_PDEATHSIG = 1
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    try:
+        os.kill(int(os.environ.get(LAUNCHER, os.getpid())), 0)
+    except ProcessLookupError:  # it was killed before
+        sys.exit("run.py is gone")

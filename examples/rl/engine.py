@@ -55,18 +55,19 @@ def slowest(ranks: engine_model.Ranks, *times: float) -> "list[float]":
 
 def serve(settings: run_settings.Settings, engine: int, ranks: engine_model.Ranks, store: dist.Store,
           model: engine_model.Model, receiver: Any) -> None:
-    version, took = 0, [0.0, 0.0]
+    version = 0
     for step in range(1, settings.steps + 1):
+        times = {}
         if settings.made_by(step) != version:
             began = time.monotonic()
             version = receiver.receive(settings.made_by(step))
-            took = slowest(ranks, began, time.monotonic())
+            times["receive_began"], times["receive_ended"] = slowest(ranks, began, time.monotonic())
         began = time.monotonic()
-        with receiver.reading(version):
+        with receiver.reading():
             made = batch(model, settings, engine, step)
         if ranks.rank == 0:
             made["versions"] = torch.full_like(made["ids"], version)
-            times = {"version": version, "receive_began": took[0], "receive_ended": took[1], "generate_s": time.monotonic() - began}
+            times["generate_s"] = time.monotonic() - began
             channel.put(store, f"samples/{step}/{engine}", {**made, "times": times})
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engines' models: a few lines of torch each, laid out as engines do. Columns of a projection are shared out to the
-engine's ranks, projections that read the same input are one parameter, and so no parameter is a tensor of the
-checkpoint: ``sources`` says which boxes of which tensors it is made of, in the order of its bytes.
+engine's ranks, projections that read the same input are one parameter. ``sources`` says which boxes of which tensors of the
+checkpoint a parameter is made of, in the order of its bytes.
 
         trainer (transformers)                       engine, rank 1 of 2
         q_proj [256, 256]   rows 128..256 ─────────► qkv_proj rows   0..128
@@ -82,6 +82,7 @@ class Cache:
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Puts k and v of the tokens after those that were read, and gives what q sees of all of them."""
         end = self.read + k.shape[2]
+        assert self.read == 0 or k.shape[2] == 1  # the mask is for all at first, then for one at a time
         self.keys[layer, :, :, self.read:end], self.values[layer, :, :, self.read:end] = k, v
         return F.scaled_dot_product_attention(q, self.keys[layer, :, :, :end], self.values[layer, :, :, :end],
                                               is_causal=self.read == 0, enable_gqa=q.shape[1] != k.shape[1])
@@ -96,7 +97,8 @@ def _joined(x: Tensor) -> Tensor:
 
 
 class Model(nn.Module):
-    """Base of both. ``forward`` reads tokens [batch, n] that follow those in the cache, and gives the logits of the next."""
+    """Base of both. ``forward`` reads tokens [batch, n] that follow those in the cache (none, or one at a time),
+    and gives the logits of the next."""
 
     def __init__(self, config: "dict[str, Any]", ranks: Ranks):
         super().__init__()

@@ -13,7 +13,7 @@ from typing import Optional
 POLL_S = 0.05
 GRACE_S = 3.0    # for others to say what they saw, when one has failed
 STOP_S = 10.0    # for torchrun to end its workers, before it is killed
-LINES = 12       # of a log that are shown
+LINES = 10       # of a log that are shown
 
 
 class Failed(RuntimeError):
@@ -21,7 +21,7 @@ class Failed(RuntimeError):
 
 
 class Jobs:
-    """``with Jobs(folder) as jobs: jobs.start(..); jobs.wait(..)``. None of the processes outlives the statement."""
+    """``with Jobs(folder) as jobs: jobs.start(..); jobs.wait()``. None of the processes outlives the statement."""
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
@@ -56,8 +56,10 @@ class Jobs:
         while time.monotonic() < deadline and any(process.poll() is None for process in self.processes.values()):
             time.sleep(POLL_S)
         codes = {name: process.poll() or 0 for name, process in self.processes.items()}
-        shown = [name for name, code in codes.items() if code < 0] or [first]  # who was killed comes before who noticed
-        shown += [name for name in ("trainers",) if codes[name] and name not in shown]  # torchrun says which rank it was
+        killed = [name for name, code in codes.items() if code < 0]  # who was killed is shown, and not who noticed
+        shown = killed or [first, *(name for name, code in codes.items() if code and name != first)]
+        if codes["trainers"] and "trainers" not in shown:
+            shown.append("trainers")  # torchrun says which rank it was
         lines = []
         for name in shown:
             said = self.log(name).read_text(errors="replace").splitlines()[-LINES:]

@@ -28,10 +28,11 @@ def draw(runs: "dict[str, Rows]", file: pathlib.Path) -> None:
     for i, (name, rows) in enumerate(runs.items()):
         steps, style = [row["step"] for row in rows], {"linestyle": ("-", (0, (3, 3)))[i % 2], "color": f"C{i}"}
         reward.plot(steps, [row["reward"] for row in rows], label=name, **style)
-        median = statistics.median(row["sync_s"] for row in rows) * 1e3
-        sync.plot(steps, [row["sync_s"] * 1e3 for row in rows], label=f"{name}: median {median:.1f} ms", color=f"C{i}")
+        came = [(row["step"], row["sync_s"] * 1e3) for row in rows if row["sync_s"] is not None]
+        median = statistics.median(taken for _, taken in came)
+        sync.plot(*zip(*came), label=f"{name}: median {median:.1f} ms", color=f"C{i}")
         staleness.plot(steps, [row["staleness"] for row in rows], label=name, **style)
-    reward.axhline(0.8, color="grey", linewidth=0.8)
+    reward.axhline(0.8, color="grey", linewidth=0.8, label="0.8")
     reward.set(ylabel="reward (1: all right)", ylim=(0, 1.02))
     sync.set(ylabel="sync, ms", yscale="log")
     sync.yaxis.set_major_formatter("{x:g}")
@@ -48,4 +49,4 @@ def draw(runs: "dict[str, Rows]", file: pathlib.Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit(__doc__)
-    draw({pathlib.Path(folder).name: read(pathlib.Path(folder)) for folder in sys.argv[2:]}, pathlib.Path(sys.argv[1]))
+    draw({folder: read(pathlib.Path(folder)) for folder in sys.argv[2:]}, pathlib.Path(sys.argv[1]))

@@ -2,7 +2,7 @@
 """Reinforcement learning of a small model that sorts digits: trainers under torchrun, rollout engines of their own, weights
 between them by weft or by torch.distributed's broadcast.
 
-    python run.py                          weft, about two minutes on 2 cores
+    python run.py                          weft, about a minute on 2 cores
     python run.py --sync broadcast         the same numbers
     python run.py --sync both              both, one after the other, and compares them
     python run.py --short                  both in six steps, for CI
@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-import shutil
 import signal
 import statistics
 import sys
@@ -34,12 +33,13 @@ SAME = ("reward", "loss", "gradient_norm", "samples", "sample_versions", "stalen
 
 def run(settings: run_settings.Settings, folder: pathlib.Path) -> plot.Rows:
     """One run: its rows, which folder/steps.jsonl has too."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in ("steps.jsonl", "routing.json"):
+        (folder / old).unlink(missing_ok=True)
     file = folder / "settings.json"
     settings.save(file)
     store, address = channel.served(settings.timeout_s)
-    env = {channel.STORE: address, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1",
+    env = {channel.STORE: address, channel.LAUNCHER: str(os.getpid()), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1",
            "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo")}
     with contextlib.ExitStack() as stack:
         if settings.sync == "weft":
@@ -58,11 +58,16 @@ def run(settings: run_settings.Settings, folder: pathlib.Path) -> plot.Rows:
     return plot.read(folder)
 
 
+def sync_ms(rows: plot.Rows) -> float:
+    """Median, of the steps before which a version came."""
+    return statistics.median(row["sync_s"] for row in rows if row["sync_s"] is not None) * 1e3
+
+
 def summary(rows: plot.Rows) -> str:
     last = rows[-10:]
     reward = sum(row["reward"] for row in last) / len(last)
     return (f"reward {rows[0]['reward']:.3f} at first, {reward:.3f} in the last {len(last)} steps; "
-            f"sync {statistics.median(row['sync_s'] for row in rows) * 1e3:.1f} ms (median)")
+            f"sync {sync_ms(rows):.1f} ms (median)")
 
 
 def differing(runs: "dict[str, plot.Rows]") -> str:
@@ -80,9 +85,8 @@ def compared(runs: "dict[str, plot.Rows]") -> int:
     if difference:
         print(f"run.py: the ways differ: {difference}", file=sys.stderr)
         return 1
-    medians = {name: statistics.median(row["sync_s"] for row in rows) for name, rows in runs.items()}
-    print(f"the same numbers in all {len(runs['weft'])} steps; sync by weft is {medians['broadcast'] / medians['weft']:.1f} "
-          "times faster")
+    print(f"the same numbers in all {len(runs['weft'])} steps; sync by weft is "
+          f"{sync_ms(runs['broadcast']) / sync_ms(runs['weft']):.1f} times faster")
     return 0
 
 
@@ -106,7 +110,7 @@ def main() -> int:
         began = time.monotonic()
         try:
             runs[name] = run(dataclasses.replace(settings, sync=name), given.out / name)
-        except (Failed, weft.Error) as error:
+        except (Failed, weft.Error, OSError) as error:
             print(f"run.py: the run by {name} failed after {time.monotonic() - began:.1f} s\n{error}", file=sys.stderr)
             return 1
         print(f"{name:>9}: {summary(runs[name])}; {time.monotonic() - began:.0f} s in all", flush=True)

@@ -11,6 +11,7 @@ from typing import Any, Optional
 import task
 
 SYNCS = ("weft", "broadcast")
+TRANSPORTS = ("shm", "tcp")
 PARALLELS = ("fsdp2", "ddp")
 
 # config.json of both models; every other number is the family's own. The vocabulary is larger than the task needs, so that
@@ -48,6 +49,7 @@ class Settings:
     warmup: int = 5
     entropy: float = 0.05
     clip: float = 0.2
+    transport: str = "shm"
     bucket_mib: float = 32.0
     seed: int = 0
     timeout_s: float = 120.0
@@ -90,7 +92,7 @@ def load(file: "str | pathlib.Path") -> Settings:
 
 
 # what --short changes: under a minute, and enough to see that both ways give the same numbers
-SHORT = {"steps": 6, "prompts": 16, "trainers": 2, "engines": 2, "tp": 2}
+SHORT = {"steps": 6, "prompts": 16}
 
 HELP = {
     "model": "transformers' Qwen2 or GPT-2, with random weights", "parallel": "how the trainers hold it",
@@ -99,14 +101,16 @@ HELP = {
     "lag": "steps between the version that makes samples and the one that learns from them; 0 or 1",
     "prompts": "a step", "group": "answers to a prompt, which are compared with one another", "digits": "to sort",
     "learning_rate": "of AdamW", "warmup": "steps until the learning rate is reached", "entropy": "its weight in the loss",
-    "clip": "of the ratio of probabilities", "bucket_mib": "what is broadcast at a time", "seed": "of everything",
+    "clip": "of the ratio of probabilities", "transport": "of weft; broadcast has gloo, over tcp",
+    "bucket_mib": "what is broadcast at a time", "seed": "of everything",
     "timeout_s": "of any wait",
 }
 
 
 def parse(parser: argparse.ArgumentParser, arguments: Optional[list[str]] = None) -> "tuple[Settings, argparse.Namespace]":
     """Adds an option for each setting but sync; what was not given is the default, or with --short its smaller one."""
-    choices = {"model": list(MODELS), "parallel": PARALLELS, "engine_dtype": ("bfloat16", "float32"), "lag": (0, 1), "tp": (1, 2)}
+    choices = {"model": list(MODELS), "parallel": PARALLELS, "engine_dtype": ("bfloat16", "float32"), "lag": (0, 1), "tp": (1, 2),
+               "transport": TRANSPORTS}
     for field in dataclasses.fields(Settings):
         if field.name != "sync":
             parser.add_argument("--" + field.name.replace("_", "-"), type=type(field.default), default=argparse.SUPPRESS,
@@ -130,6 +134,16 @@ def _problem(settings: Settings) -> str:
     for name in ("trainers", "engines"):
         if settings.prompts % getattr(settings, name):
             return f"--prompts {settings.prompts} cannot be shared out evenly to {getattr(settings, name)} {name}"
-    if settings.timeout_s <= 0:
-        return f"--timeout-s {settings.timeout_s}: give seconds above 0"
+    positions = 64  # of both models
+    if 2 * settings.digits > positions:
+        return (f"--digits {settings.digits}: a prompt and its answer are {2 * settings.digits} tokens, and the models have "
+                f"{positions} positions")
+    if not 0 <= settings.seed < 1 << 62:
+        return f"--seed {settings.seed}: give a number from 0 to {(1 << 62) - 1}"
+    for name in ("learning_rate", "clip", "bucket_mib", "timeout_s"):
+        if not 0 < getattr(settings, name) <= 1e6:
+            return f"--{name.replace('_', '-')} {getattr(settings, name)}: give a number above 0, and at most a million"
+    for name in ("warmup", "entropy"):
+        if not 0 <= getattr(settings, name) <= 1e6:
+            return f"--{name} {getattr(settings, name)}: give 0 or more, and at most a million"
     return ""

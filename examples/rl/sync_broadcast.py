@@ -61,9 +61,10 @@ class Sender:
             for name, _ in bucket:
                 own, parameter = next(parameters)
                 assert own == name
+                parameter = parameter.to(self.dtype)
                 full = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
                 if self.group is not None:
-                    flat.append(full.to(self.dtype).flatten())
+                    flat.append(full.flatten())
             if self.group is not None:
                 self.group.broadcast(torch.cat(flat), 0).wait()
         if self.group is not None:
@@ -109,7 +110,7 @@ class Receiver:
             raise RuntimeError(f"version {came.item()} was broadcast, and this rank is at {version}")
         return int(came.item())
 
-    def reading(self, version: int) -> "ContextManager[Any]":
+    def reading(self) -> "ContextManager[Any]":
         return contextlib.nullcontext()
 
     def __enter__(self) -> "Receiver":

@@ -17,8 +17,12 @@ from settings import Settings
 import weft
 import weft.torch
 
-# what weft knows by its config; others are declared tensor by tensor
+# whose engine here is laid out as those that weft has rows for; what others' parameters are made of is said piece by piece
 KNOWN = ("qwen2",)
+
+
+def _transport(settings: Settings) -> "dict[str, Any]":
+    return {"transport": settings.transport, "nic": "lo" if settings.transport == "tcp" else None}
 
 
 class Sender:
@@ -27,7 +31,8 @@ class Sender:
     def __init__(self, settings: Settings, store: dist.Store, model: torch.nn.Module):
         del store
         self.model = model
-        self.trainer = weft.Trainer(rank=int(os.environ["RANK"]), update_timeout_s=settings.timeout_s)
+        self.trainer = weft.Trainer(rank=int(os.environ["RANK"]), update_timeout_s=settings.timeout_s, pack_threads=1,
+                                    **_transport(settings))
         if settings.model in KNOWN:  # as declare_model on the other side has them
             self.trainer.declare_labels(settings.model, settings.train, settings.infer)
         weft.torch.declare(self.trainer, model)
@@ -49,7 +54,7 @@ class Receiver:
 
     def __init__(self, settings: Settings, store: dist.Store, model: engine_model.Model, rank: int):
         del store
-        self.inference = weft.Inference(rank=rank, update_timeout_s=settings.timeout_s)
+        self.inference = weft.Inference(rank=rank, update_timeout_s=settings.timeout_s, **_transport(settings))
         if settings.model in KNOWN:
             with tempfile.TemporaryDirectory() as folder:
                 checkpoint = pathlib.Path(folder) / settings.model  # its name is the label
@@ -64,7 +69,7 @@ class Receiver:
     def receive(self, version: int) -> int:
         return self.attached.wait(version)
 
-    def reading(self, version: int) -> "ContextManager[Any]":
+    def reading(self) -> "ContextManager[Any]":
         return self.attached.read()
 
     def __enter__(self) -> "Receiver":

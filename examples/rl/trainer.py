@@ -87,45 +87,45 @@ class Learner:
         return {"reward": reward.mean().item(), "loss": total.item() / self.settings.trainers, "gradient_norm": norm.item()}
 
 
-def latest(*times: float) -> "list[float]":
-    """The latest of each time among trainers."""
-    among = torch.tensor(times, dtype=torch.float64)
+def latest(when: float) -> float:
+    """Among trainers."""
+    among = torch.tensor([when], dtype=torch.float64)
     dist.all_reduce(among, op=dist.ReduceOp.MAX)
-    return among.tolist()
+    return among.item()
 
 
-def synchronised(published: "dict[int, list[float]]", engines: "list[dict[str, float]]") -> "dict[str, float]":
+def synchronised(published: float, engines: "list[dict[str, float]]") -> "dict[str, Any]":
     """What the version of a batch took: from when the last trainer and the last engine had come to it, until the last
-    engine had it. One host has one clock."""
-    began, ended = published[int(engines[0]["version"])]
-    there = max(began, *(engine["receive_began"] for engine in engines))
-    return {"sync_s": max(engine["receive_ended"] for engine in engines) - there, "publish_s": ended - began,
-            "receive_s": max(engine["receive_ended"] - engine["receive_began"] for engine in engines),
-            "generate_s": max(engine["generate_s"] for engine in engines)}
+    engine had it; None where the batch was made with the version before. One host has one clock."""
+    generate = max(engine["generate_s"] for engine in engines)
+    if "receive_ended" not in engines[0]:
+        return {"sync_s": None, "generate_s": generate}
+    there = max(published, *(engine["receive_began"] for engine in engines))
+    return {"sync_s": max(engine["receive_ended"] for engine in engines) - there, "generate_s": generate}
 
 
 def progress(row: "dict[str, Any]", settings: run_settings.Settings) -> None:
     if row["step"] == 1 or row["step"] % 10 == 0 or row["step"] == settings.steps:
         print(f"{settings.sync:>9}: step {row['step']:>4}/{settings.steps}  reward {row['reward']:.3f}  "
-              f"sync {row['sync_s'] * 1e3:7.1f} ms  staleness {row['staleness']}  "
+              f"sync {(row['sync_s'] or 0) * 1e3:7.1f} ms  staleness {row['staleness']}  "
               f"generate {row['generate_s']:.2f} s  train {row['train_s']:.2f} s", flush=True)
 
 
 def learn(settings: run_settings.Settings, store: dist.Store, learner: Learner, sender: Any, steps_file: pathlib.Path) -> None:
-    published: dict[int, list[float]] = {}
+    published: dict[int, float] = {}  # when the last trainer began
 
     def publish(version: int) -> None:
         if settings.is_wanted(version):
             began = time.monotonic()
             sender.publish(version)
-            published[version] = latest(began, time.monotonic())
+            published[version] = latest(began)
     publish(1)
     start = time.monotonic()
     for step in range(1, settings.steps + 1):
         samples = channel.collect(store, step, settings.engines)
         began = time.monotonic()
         figures = learner.step(step, samples)
-        row = {"step": step, "version": step, **figures, **synchronised(published, samples["engines"]),
+        row = {"step": step, **figures, **synchronised(published[settings.made_by(step)], samples["engines"]),
                "staleness": step - int(samples["versions"].min()), "train_s": time.monotonic() - began,
                "elapsed_s": began - start, "sample_versions": samples["versions"].tolist(),
                "samples": hashlib.sha256(samples["answers"].numpy().tobytes() + samples["logprobs"].numpy().tobytes()).hexdigest()}

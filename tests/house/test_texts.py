@@ -12,8 +12,8 @@ PAGE = sorted((ROOT / "routing" / "report" / "page").iterdir())
 DATA = [*sorted((ROOT / "routing" / "report" / "schema").iterdir()), *sorted((ROOT / "model" / "schema").iterdir()),
         *sorted((ROOT / "routing" / "lab" / "scenarios").iterdir())]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")),
-             ROOT / "examples" / "c" / "README.md"]
-FOLDERS = "base cli cmake controller deploy docs examples job model pack routing tests transport wire worker".split()
+             *sorted((ROOT / "examples").glob("*/README.md"))]
+FOLDERS = "base cli cmake controller deploy docs examples job model pack python routing tests transport wire worker".split()
 SVG = "'http://www.w3.org/2000/svg'"  # a name, not an address
 
 

@@ -39,16 +39,17 @@ def test_both_ways__give_the_same_numbers_and_a_picture(tmp_path):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A run of gpt2 under DDP, one version behind; broadcast is what the other test has."""
+    """A run of gpt2 under DDP over tcp, one version behind; broadcast is what the other test has."""
     out = tmp_path_factory.mktemp("rl")
     done = subprocess.run(command(out, "--sync", "weft", "--model", "gpt2", "--parallel", "ddp", "--lag", "1", "--steps", "3",
-                                  "--engines", "1"), capture_output=True, text=True, timeout=300)
+                                  "--engines", "1", "--transport", "tcp"), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return rows(out / "weft")
 
 
-def test_a_model_that_weft_does_not_know__learns_one_version_behind(finished):
+def test_a_layout_that_weft_does_not_know__learns_one_version_behind(finished):
     assert [row["staleness"] for row in finished] == [0, 1, 1]
+    assert [row["sync_s"] is None for row in finished] == [False, True, False]
     assert [set(row["sample_versions"]) for row in finished] == [{1}, {1}, {2}]
 
 
@@ -83,7 +84,9 @@ def test_killed__ends_the_run_within_seconds_and_leaves_nothing(tmp_path, sync, 
     try:
         deadline = time.monotonic() + 120
         while len(rows(tmp_path / sync)) < 2:
-            assert run.poll() is None and time.monotonic() < deadline, run.communicate()[1]
+            if run.poll() is not None or time.monotonic() > deadline:
+                run.kill()
+                raise AssertionError(run.communicate()[1])
             time.sleep(0.1)
         os.kill(min(processes([*victim, str(tmp_path)])), signal.SIGKILL)
         _, said = run.communicate(timeout=30)
@@ -96,6 +99,10 @@ def test_killed__ends_the_run_within_seconds_and_leaves_nothing(tmp_path, sync, 
         time.sleep(0.1)
 
 
-def test_usage__wrong_numbers_are_named_before_anything_starts(tmp_path):
-    said = subprocess.run(command(tmp_path, "--prompts", "10", "--trainers", "3"), capture_output=True, text=True, timeout=60)
-    assert said.returncode == 2 and "--prompts 10 cannot be shared out evenly to 3 trainers" in said.stderr, said.stderr
+@pytest.mark.parametrize("arguments, words", [
+    (("--prompts", "10", "--trainers", "3"), "--prompts 10 cannot be shared out evenly to 3 trainers"),
+    (("--digits", "33"), "--digits 33: a prompt and its answer are 66 tokens"),
+])
+def test_usage__wrong_numbers_are_named_before_anything_starts(tmp_path, arguments, words):
+    said = subprocess.run(command(tmp_path / "out", *arguments), capture_output=True, text=True, timeout=60)
+    assert said.returncode == 2 and words in said.stderr and not (tmp_path / "out").exists(), said.stderr
