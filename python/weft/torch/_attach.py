@@ -40,13 +40,15 @@ class _Bound:
         name: of weft's parameter.
         sites: where it is in the module; several where it is tied.
         fills: (first byte, behind the last) of what comes from no tensor.
+        at: address that weft writes to, and the parameter lies at; 0: not yet.
     """
-    __slots__ = ("id", "name", "sites", "shape", "meta", "fills")
+    __slots__ = ("id", "name", "sites", "shape", "meta", "fills", "at")
 
     def __init__(self, name: str, parameter: torch.Tensor):
         self.id, self.name, self.sites = -1, name, list[_Site]()
         self.shape, self.meta = tuple(parameter.shape), parameter.is_meta
         self.fills: list[tuple[int, int]] = []
+        self.at = 0
 
     @property
     def parameter(self) -> torch.nn.Parameter:
@@ -58,6 +60,7 @@ class _Bound:
     def put(self, tensor: torch.Tensor) -> None:
         """The parameter lies there from now on. One without memory is made anew, with whatever hung on it."""
         tensor = tensor.view(self.shape)
+        self.at = tensor.data_ptr()
         if not self.meta:
             for site in self.sites:
                 parameter = site.module._parameters[site.name]
@@ -89,9 +92,21 @@ class Attached:
         if not inference.own_memory and not inference.shadow:
             inference.on_join(self._move)
 
+    def _check(self) -> None:
+        """Nothing has put the parameters elsewhere, where no version would ever come.
+
+        Raises:
+            StateError: something has.
+        """
+        for bound in self._bound:
+            if bound.at and bound.parameter.data_ptr() != bound.at:
+                raise StateError(f"{bound.name!r} lies at {bound.parameter.data_ptr():#x} now, and weft writes to {bound.at:#x}: "
+                                 "something moved or replaced it after join (load_state_dict(assign=True), module.to(..)); "
+                                 "copy into parameters instead, or do it before attach")
+
     @torch.no_grad()
     def _move(self) -> None:
-        """In place: once, with what the parameters hold."""
+        """In place, with what the parameters hold. Ended in the middle it is begun again, and what was moved stays."""
         for bound in self._bound:
             self._put(bound, tensor_over(self.inference.memory(bound.id)))
 
@@ -102,6 +117,7 @@ class Attached:
         for bound in self._bound:
             if not bound.meta:
                 bound.put(bound.parameter.detach().clone())
+            bound.at = 0
         self._at = 0
 
     @staticmethod
@@ -112,7 +128,8 @@ class Attached:
                 raise UsageError(f"{bound.name!r} is on {here.device}, and weft's memory of it on {tensor.device}: "
                                  "open the worker with memory=\"cuda\" or \"host\" as the module lies, or make it in "
                                  "without_memory()")
-            tensor.view(bound.shape).copy_(here)
+            if here.data_ptr() != tensor.data_ptr():
+                tensor.view(bound.shape).copy_(here)
             for first, last in bound.fills:
                 tensor.view(-1).view(torch.uint8)[first:last] = 0
         bound.put(tensor)
@@ -136,11 +153,16 @@ class Attached:
     def wait(self, version: Optional[int] = None, timeout_s: Optional[float] = None) -> int:
         """Inference.wait. In place, the module must not be used meanwhile, or what it computed is thrown away
         (``read``)."""
-        return self.inference.wait(version, timeout_s)
+        return self._waited(self.inference.wait(version, timeout_s))
 
     async def wait_async(self, version: Optional[int] = None, timeout_s: Optional[float] = None) -> int:
         """Inference.wait_async."""
-        return await self.inference.wait_async(version, timeout_s)
+        return self._waited(await self.inference.wait_async(version, timeout_s))
+
+    def _waited(self, version: int) -> int:
+        if not self._shadow:
+            self._check()
+        return version
 
     def set_post_load(self, hook: Optional[Callable[[int], None]]) -> None:
         """Inference.set_post_load: ``hook(version)`` runs when all of a version is here, before it is published. With
@@ -172,25 +194,28 @@ class Attached:
 
         Raises:
             NothingPublished, Torn: as Inference.read. StateError: with shadow, another thread is reading another
-            version.
+            version; or a parameter was moved or replaced, and does not lie where weft writes (``wait`` says it too).
         """
         with self.inference.read() as snapshot:
             if not self._shadow:
+                self._check()
                 yield snapshot
                 return
-            with self._lock:
-                if self._at != snapshot.version:
-                    if self._readers:
-                        raise StateError(f"version {snapshot.version} is to be read while another thread reads "
-                                         f"version {self._at} of this module: its parameters can lie in one; read "
-                                         "again when that is over")
-                    self._change_over(snapshot)
-                self._readers += 1
+            entered = 0
             try:
+                with self._lock:
+                    if self._at != snapshot.version:
+                        if self._readers:
+                            raise StateError(f"version {snapshot.version} is to be read while another thread reads "
+                                             f"version {self._at} of this module: its parameters can lie in one; read "
+                                             "again when that is over")
+                        self._change_over(snapshot)
+                    self._readers, entered = self._readers + 1, 1
+                self._check()
                 yield snapshot
             finally:
                 with self._lock:
-                    self._readers -= 1
+                    self._readers -= entered
 
 
 # ---- attach
@@ -235,7 +260,9 @@ def attach(inference: Inference, module: torch.nn.Module, *, pieces: Optional[Pi
         for each in bound:
             each.id = known[each.name]
             if inference.own_memory:
-                inference.bind(each.id, _memory(each))
+                memory = _memory(each)
+                inference.bind(each.id, memory)
+                each.at = memory.data_ptr()
     else:
         for each in bound:
             _declare(inference, each, pieces, trained)
@@ -278,6 +305,7 @@ def _declare(inference: Inference, bound: _Bound, pieces: Optional[PiecesHook], 
         given = [parameter if dtype is None else Tensor(bound.name, dtype, shape)]
     memory = _memory(bound) if inference.own_memory else None
     bound.id = inference.declare_param(bound.name, parameter.dtype, shape, memory=memory)
+    bound.at = 0 if memory is None else memory.data_ptr()
     at, element = 0, dtype_of(parameter.dtype).bytes
     for piece in given:
         if isinstance(piece, Fill):

@@ -2,9 +2,10 @@
 """A trainer's model, declared as the shards that it is."""
 from __future__ import annotations
 
+import functools
 import math
 import weakref
-from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence, Union
 
 import torch
 
@@ -142,7 +143,8 @@ def declare(trainer: Trainer, model: Modules, *, names: Optional[NamesHook] = No
             different parameters (stages of a pipeline). None: the order of the model's own names.
         untie: further names of tied parameters which are to be tensors of their own too, for engines that have them
             apart. A tied parameter is declared under its first name only.
-        register: the memory is registered for RDMA (Trainer.register), once: parameters must then stay where they are.
+        register: the memory is registered for RDMA (Trainer.register), once: parameters must then stay where they are, and
+            what `gathered` makes, which lies elsewhere each time, can only be of dtypes that are converted on the way.
         config: of a model matched with ``declare_model``: HuggingFace's config or its dict. Only its vocab_size is
             read: a rank whose rows of the embedding are all padding has that parameter, and nothing of the checkpoint.
 
@@ -200,14 +202,16 @@ class _Declaring:
         self._order, self._declared = order, declared
 
     def all(self, survey: Survey, made: dict[str, Optional[Tensor]]) -> None:
-        for local in survey.locals:
-            self._local(local)
+        """Everything is looked at before anything is declared: what is refused can be declared otherwise."""
+        calls = [call for local in survey.locals for call in self._local(local)]
+        places = {name: self._order.of(name) for name in made}
+        for call in calls:
+            call()
         for name, tensor in made.items():
-            place = self._order.of(name)
             if tensor is not None:
-                self._declared.gathered[name] = self._trainer.declare_tensor(tensor, order=place)
+                self._declared.gathered[name] = self._trainer.declare_tensor(tensor, order=places[name])
 
-    def _local(self, local: Local) -> None:
+    def _local(self, local: Local) -> Iterator[Callable[[], None]]:
         pairs: list[tuple[Content, Share]] = []
         for content in local.contents():
             shares = [] if self._left_out(content.name) else \
@@ -220,27 +224,32 @@ class _Declaring:
         pairs = [(content, share) for content, share in pairs if any(share.of(run) for run in content.runs)]
         if not pairs:
             return
-        rows = _rows(local, pairs)
-        if rows is not None:
-            tensor = pairs[0][1].tensor
-            number = self._trainer.declare_tensor(tensor, rows=rows, order=self._order.of(tensor.name))
-        else:
-            number = self._trainer.declare_local(Tensor(local.name, local.dtype, folded_shape(local.memory.shape)))
-            for content, share in pairs:
-                self._boxes(number, content, share)
-        self._declared.keep(number, local)
+        rows, first = _rows(local, pairs), pairs[0][1].tensor
+        shape = folded_shape(local.memory.shape)
+        boxes = [box for content, share in pairs for box in self._boxes(content, share)]
 
-    def _boxes(self, number: int, content: Content, share: Share) -> None:
-        place = self._order.of(share.tensor.name)
+        def call() -> None:
+            if rows is not None:
+                number = self._trainer.declare_tensor(first, rows=rows, order=self._order.of(first.name))
+            else:
+                number = self._trainer.declare_local(Tensor(local.name, local.dtype, shape))
+                for box in boxes:
+                    box(number)
+            self._declared.keep(number, local)
+        yield call
+
+    def _boxes(self, content: Content, share: Share) -> Iterator[Callable[[int], None]]:
+        """What declares each, of a local parameter's id."""
+        tensor, place = share.tensor, self._order.of(share.tensor.name)
         if content.flat is not None and share.slices is None:
-            self._trainer.declare_flat(share.tensor, content.flat.start, content.flat.stop, number, order=place,
-                                       offset=content.flat.offset)
+            flat = content.flat
+            yield lambda number: self._trainer.declare_flat(tensor, flat.start, flat.stop, number, order=place, offset=flat.offset)
             return
         for run in content.runs:
             box = share.of(run)
             if box is not None:
-                self._trainer.declare_holding(share.tensor, number, box.lo, box.hi, order=place, offset=box.offset,
-                                              strides=box.strides)
+                yield functools.partial(self._trainer.declare_holding, tensor, lo=box.lo, hi=box.hi, order=place, offset=box.offset,
+                                        strides=box.strides)
 
 
 def _rows(local: Local, pairs: list[tuple[Content, Share]]) -> Optional[tuple[int, int]]:
@@ -276,6 +285,9 @@ def _match(trainer: Trainer, survey: Survey, made: dict[str, Optional[Tensor]], 
                 or not _megatron.same_shape(name, local.shape, sizes):
             wrong.append(f"{name} is {view.dtype} {list(sizes)}, and the model's {local.name} is {local.dtype} "
                          f"{list(local.shape)}")
+        if local.cut[0] == "whole" and local.memory.shape != local.shape:  # memory of it is flat, with its strides
+            wrong.append(f"the model's {local.name} {list(local.shape)} has strides {list(local.cut[1])}, and is written row after "
+                         "row: make it contiguous, or give it to `gathered`")
         declared.keep(view.id, local)
     extra = [local for local in found.extra if not _megatron.is_padding(local, config)]
     wrong += [f"the model's {local.name} {local.dtype} {list(local.shape)} is none of them" for local in extra]

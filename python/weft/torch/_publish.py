@@ -2,11 +2,12 @@
 """A version of a model that was declared."""
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Iterator
 
 import torch
 
-from weft import Trainer, Update, UsageError
+from weft import StateError, Trainer, Update, UsageError
 from weft.torch import _megatron
 from weft.torch._declare import Declared, declared_of
 from weft.torch._survey import Modules
@@ -34,7 +35,8 @@ def publish(trainer: Trainer, model: Modules, version: int) -> None:
     declared, memory = _prepared(trainer, model)
     with trainer.update(version) as update:
         for _ in _written(update, declared):
-            trainer.drain()
+            with contextlib.suppress(StateError):  # a weight whose scales come next: then with those that follow
+                trainer.drain()
         update.write_all(memory)
 
 
@@ -44,7 +46,8 @@ async def publish_async(trainer: Trainer, model: Modules, version: int) -> None:
     declared, memory = _prepared(trainer, model)
     async with trainer.update(version) as update:
         for _ in _written(update, declared):
-            await trainer.drain_async()
+            with contextlib.suppress(StateError):
+                await trainer.drain_async()
         await trainer.write_all_async(memory)
 
 

@@ -169,6 +169,55 @@ def test_read__with_shadow_of_another_version_while_one_is_read_is_refused():
     assert "version 2" in message and "version 1" in message
 
 
+@pytest.mark.parametrize("options", [{}, {"own_memory": True}, {"shadow": True}])
+def test_parameters__that_were_replaced_after_join_are_named_and_no_version_is_read(options):
+    def receive(worker, rank):
+        model = Model()
+        attached = weft.torch.attach(worker, model)
+        worker.join()
+        attached.wait(1)
+        with attached.read():
+            assert values(model) == {1.0}
+        model.load_state_dict({name: tensor.clone() for name, tensor in model.state_dict().items()}, assign=True)
+        with pytest.raises(weft.StateError, match="'first.weight' lies at .*replaced"), attached.read():
+            pass
+        if options.get("shadow"):  # the next version puts them back
+            attached.wait(2)
+            with attached.read():
+                assert values(model) == {2.0}
+        else:
+            with pytest.raises(weft.StateError, match="'first.weight' lies at"):
+                attached.wait(2)
+        return "refused"
+    assert run(receive, versions=(1, 2), **options) == "refused"
+
+
+def test_join__that_was_ended_while_parameters_moved_moves_the_others(monkeypatch):
+    def receive(worker, rank):
+        model = Model()
+        before = jobs.copied(model)
+        attached = weft.torch.attach(worker, model)
+        real, moved = attached._put, []
+
+        def put(bound, tensor):
+            if len(moved) == 2:
+                moved.append("ended")
+                raise KeyboardInterrupt
+            moved.append(bound.name)
+            real(bound, tensor)
+        attached._put = put
+        with pytest.raises(KeyboardInterrupt):
+            worker.join()
+        worker.join()
+        assert moved[2] == "ended" and len(moved) == 3 + len(list(model.parameters()))
+        for name, tensor in before.items():
+            assert torch.equal(model.state_dict()[name], tensor)
+        attached.wait(1)
+        with attached.read():
+            return values(model)
+    assert run(receive) == {1.0}
+
+
 @pytest.mark.parametrize("shadow", [False, True])
 def test_post_load__finds_the_new_version_in_the_module(shadow):
     def receive(worker, rank):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names, order, tied and left-out parameters, and those that have no boxes."""
+import json
+
 import pytest
 import torch
 import transformers
@@ -238,3 +240,42 @@ def strange(kind):
 def test_parameter__that_has_no_boxes_is_refused_by_name(kind, words):
     with pytest.raises(weft.Error, match=rf"(?s)'layers\.0\.weight'.*{words}"):
         weft.torch.declare(Recorder(), strange(kind))
+
+
+def test_parameter__that_is_marked_as_another_on_each_rank_is_refused():
+    model = Model()
+    next(model.parameters()).allreduce = False  # DeepSpeed's experts
+    with pytest.raises(weft.UsageError, match="allreduce = False"):
+        weft.torch.declare(Recorder(), model)
+
+
+def test_declare__that_was_refused_has_declared_nothing_and_can_be_called_again():
+    model, trainer = Model(), Recorder()
+    refused = list(dict(model.named_parameters()))[-1]
+
+    def names(name, parameter):
+        if name == refused:
+            raise weft.UsageError(f"{name} has no name")
+        return name
+    with pytest.raises(weft.UsageError, match="has no name"):
+        weft.torch.declare(trainer, model, names=names)
+    assert not trainer.locals and not trainer.boxes
+    declared = weft.torch.declare(trainer, model, names=names, skip=[refused])
+    assert len(declared.held) == len(dict(model.named_parameters())) - 1
+
+
+def test_declare_model__takes_no_parameter_that_does_not_lie_row_after_row(tmp_path):
+    config = transformers.Qwen2Config(vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+                                      num_attention_heads=2, num_key_value_heads=2)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    (tmp_path / "config.json").write_text(json.dumps({**config.to_dict(), "architectures": ["Qwen2ForCausalLM"],
+                                                      "torch_dtype": "float32"}))
+    square = model.model.layers[0].self_attn.o_proj
+    square.weight = nn.Parameter(square.weight.detach().t())
+    with weft.Controller("world=1,source=gathered", "engines=1,tp=1") as running:
+        trainer = weft.Trainer(running.address, 0)
+        trainer.declare_model(tmp_path, "world=1,source=gathered", "engines=1,tp=1")
+        with pytest.raises(weft.ConflictError, match="o_proj.*row after row"):
+            weft.torch.declare(trainer, model)
+        running.stop()
+        trainer.close()

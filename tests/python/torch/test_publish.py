@@ -41,6 +41,22 @@ def test_gathered__memory_is_bounded_by_draining(monkeypatch):
     assert trainer.calls == [("begin", 1), "write", "write", "drain", "write", "write", "drain", "write_all", "end"]
 
 
+def test_gathered__goes_on_where_a_drain_waits_for_scales_that_come_next(monkeypatch):
+    monkeypatch.setattr(weft.torch._publish, "GATHERED_BYTES", 100)
+    model, trainer = nn.Module(), Publisher()
+    refusals = iter([weft.StateError("w was written, but what is made from it needs w_scale_inv too"), None])
+
+    def drain():
+        refusal = next(refusals)
+        trainer.calls.append("drain" if refusal is None else "refused")
+        if refusal is not None:
+            raise refusal
+    trainer.drain = drain
+    weft.torch.declare(trainer, model, gathered=lambda: ((f"t{i}", torch.zeros(20)) for i in range(4)))
+    weft.torch.publish(trainer, model, 1)
+    assert trainer.calls == [("begin", 1), "write", "write", "refused", "write", "write", "drain", "write_all", "end"]
+
+
 @pytest.mark.parametrize("later, words", [
     ([("a", torch.zeros(2))], "does not yield 'b'"), ([("a", None), ("b", torch.zeros(2))], "'a' as None"),
     ([("a", torch.zeros(2)), ("b", torch.zeros(2)), ("c", torch.zeros(2))], "'c'"),
