@@ -21,11 +21,13 @@ class _Hold:
     """One reason for the memory to stay."""
 
     def __init__(self, handle: Any):
-        self._handle = handle
+        self._handle: Any = None
         handle.array_made()
+        self._handle = handle
 
     def __del__(self) -> None:
-        self._handle.array_gone()
+        if self._handle is not None:
+            self._handle.array_gone()
 
 
 class Array:

@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import signal
+import stat
 import subprocess
 import tempfile
 import threading
@@ -16,7 +17,7 @@ from types import TracebackType
 from typing import Any, Optional
 
 from weft import _waits, programs
-from weft._errors import Code, Error, UsageError, WaitTimeout, of_code
+from weft._errors import Code, ConfigError, Error, UsageError, WaitTimeout, of_code
 from weft._launch import Launch
 
 logger = logging.getLogger("weft.controller")
@@ -71,7 +72,7 @@ class Controller:
                  dump: "Optional[str | os.PathLike[str]]" = None, restarts: Optional[int] = None,
                  sessions_max: Optional[int] = None, join_timeout_s: Optional[float] = None,
                  exchange_timeout_s: Optional[float] = None, update_timeout_s: Optional[float] = None,
-                 heartbeat_s: Optional[float] = None, lost_after_s: Optional[float] = None):
+                 heartbeat_s: Optional[float] = None, lost_after_s: Optional[float] = None, _remove_key: bool = False):
         self._stopped = False
         self._said: collections.deque[str] = collections.deque(maxlen=50)
         bind = bind or "tcp://127.0.0.1:0"
@@ -84,18 +85,28 @@ class Controller:
                      for name, value in given.items() if value is not None]
         if insecure:
             arguments.append("--insecure")
+        if _remove_key:
+            arguments.append("--remove-key")
         with tempfile.TemporaryDirectory(prefix="controller-") as folder:
             self._start(arguments, pathlib.Path(folder) / "port", bind)
 
     @classmethod
     def of_launch(cls, launch: Launch, train: str, infer: str, **options: Any) -> "Optional[Controller]":
-        """The controller that a launcher's rank 0 starts with WEFT_CONTROLLER=auto; None for everybody else. It listens where
-        ``launch.controller`` says, on all addresses where the job has a key."""
+        """The controller that a launcher's rank 0 starts with WEFT_CONTROLLER=auto; None for everybody else. It listens on all
+        addresses, at the port of ``launch.controller``. On one host without a key of the user's it makes the one that the others
+        wait for, and removes it at its end (docs/trust.md).
+
+        Raises:
+            ConfigError: the folder for that key is not this user's alone; as Controller.
+        """
         if not launch.starts_controller:
             return None
-        port = launch.controller.rpartition(":")[2]
-        options.setdefault("key_file", launch.key_file or None)
-        options.setdefault("bind", f"tcp://{'*' if options['key_file'] else '127.0.0.1'}:{port}")
+        options.setdefault("bind", f"tcp://*:{launch.controller.rpartition(':')[2]}")
+        if "key_file" not in options and launch.key_file:
+            options["key_file"] = launch.key_file
+            if launch.key_waits:
+                _make_key(pathlib.Path(launch.key_file))
+                options["_remove_key"] = True
         return cls(train, infer, **options)
 
     def _start(self, arguments: list[str], port_file: pathlib.Path, bind: str) -> None:
@@ -200,6 +211,23 @@ class Controller:
         except BaseException:
             self.stop()
             raise
+
+
+def _make_key(file: pathlib.Path) -> None:
+    """As rank 0 of weft-worker makes it: whole, or not there, in a folder where nobody else may have put one."""
+    folder = file.parent
+    folder.mkdir(mode=0o700, exist_ok=True)
+    about = folder.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
+        raise ConfigError(f"{folder}, where the key of WEFT_CONTROLLER=auto goes, is not a folder of this user alone (owner "
+                          f"{about.st_uid}, mode {about.st_mode & 0o777:03o}): remove it, or give WEFT_KEY_FILE")
+    fresh = file.with_name(file.name + ".new")
+    fresh.unlink(missing_ok=True)
+    made = subprocess.run([programs.path("weft"), "key", "make", "--quiet", str(fresh)], capture_output=True, text=True,
+                          timeout=_START_S)
+    if made.returncode:
+        raise of_code(Code.IO, f"the job's key: {made.stderr.strip()}")
+    fresh.replace(file)
 
 
 def _time(seconds: Optional[float]) -> Optional[str]:

@@ -95,7 +95,7 @@ class Inference(Worker):
         if memory is not None:
             struct.memory = self._bound(memory, name, dtype_of(dtype).name, keep)
         self._now(lib.weft_declare_param, struct, number)
-        self._params.clear()
+        self._params = []
         return int(number[0])
 
     def _bound(self, memory: Any, name: str, dtype: str, keep: list[Any]) -> Any:
@@ -162,10 +162,12 @@ class Inference(Worker):
         return list(self._known())
 
     def _known(self) -> list[ParamView]:
-        if not self._params:
-            self._params = self._views(lib.weft_param_at, "weft_param_view", param_view)
-            self._names = {view.name: view.id for view in self._params}
-        return self._params
+        params = self._params
+        if not params:
+            params = self._views(lib.weft_param_at, "weft_param_view", param_view)
+            self._names = {view.name: view.id for view in params}
+            self._params = params  # the last: another thread that finds it finds the names
+        return params
 
     def _view(self, param: Union[int, str]) -> ParamView:
         views = self._known()
@@ -241,6 +243,8 @@ class Inference(Worker):
             failure, self._hook_failure = self._hook_failure, None
             if failure is not None and not isinstance(failure, Exception):
                 raise failure from error  # KeyboardInterrupt in the hook
+            if failure is not None:
+                error = self._unhandled = HookFailed(f"{error.text}: {type(failure).__name__}: {failure}")
             raise error from failure
 
     @property

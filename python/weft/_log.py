@@ -98,10 +98,11 @@ def _uninstall() -> None:
 
 def _forked() -> None:
     """In a child: the thread and whoever held the lock are not there."""
-    global _pump, _lock, _lines
+    global _pump, _lock, _lines, _level
     _pump, _lock, _lines = None, threading.Lock(), queue.SimpleQueue()
     if _level != -1:
         lib.weft_set_log(ffi.NULL, ffi.NULL, 0, ffi.NULL)
+        _level = -1
 
 
 atexit.register(_uninstall)

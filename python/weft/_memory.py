@@ -89,6 +89,9 @@ def _of_interface(given: Any, interface: dict[str, Any], cuda: bool) -> Memory:
     row: Optional[DType] = BY_TYPESTR.get(typestr)
     if typestr[0] == ">" and int(typestr[2:]) > 1:
         raise UsageError(f"{_named(given)} is big-endian ({typestr}): weft moves little-endian elements")
+    if row is None and typestr[1] in "cmMUSO":
+        raise UsageError(f"{_named(given)} has elements {typestr!r}: weft has no dtype for them; give a view of them as one "
+                         "that it has, or as bytes")
     item = int(typestr[2:])
     _contiguous(given, shape, interface.get("strides"), item)
     pointer, readonly = interface["data"]
@@ -175,6 +178,8 @@ class _Buffer(ctypes.Structure):
 
 def _of_buffer(given: Any) -> Memory:
     view = memoryview(given)  # held: a bytearray stays where it is
+    if view.format and view.format[0] in ">!" and view.itemsize > 1:
+        raise UsageError(f"{_named(given)} is big-endian ({view.format}): weft moves little-endian elements")
     if not view.c_contiguous:
         _contiguous(given, view.shape or (), view.strides, view.itemsize)
     raw = _Buffer()

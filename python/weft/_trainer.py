@@ -2,6 +2,7 @@
 """A trainer: what it holds, and versions that it sends."""
 from __future__ import annotations
 
+import threading
 import weakref
 from types import TracebackType
 from typing import Any, Iterable, Mapping, Optional, Sequence, Union
@@ -49,6 +50,7 @@ class _Source:
         if memory.dtype is not None and memory.dtype != self.dtype:
             raise UsageError(f"{self.name!r} was declared as {self.dtype}, and what is to be written has {memory.dtype}: "
                              "declare it as what it is (engines of another dtype get it converted)")
+        self.quick = _nothing  # Ctrl-C from here on leaves a struct that is looked at again
         fill_memory(self.struct, memory)
         self.pointer, self.bytes = memory.pointer, memory.bytes
         quick = memory.device is None and hasattr(data, "data_ptr")
@@ -102,6 +104,7 @@ class Trainer(Worker):
         self._sources: dict[Union[int, str], _Source] = {}
         self._by_id: list[_Source] = []
         self._structs: Any = None
+        self._locating = threading.Lock()
         self._kept: list[Any] = []  # what writes of this update read, until they are over
         self._version = self._begun = 0
         super().__init__(controller, rank, {
@@ -208,7 +211,13 @@ class Trainer(Worker):
             WaitTimeout: with who does not. VersionError: it is not larger.
         """
         if _waits.hears_signals():
-            self._until(lambda: self._now(lib.weft_update_try_begin, version))
+            try:
+                self._until(lambda: self._now(lib.weft_update_try_begin, version))
+            except Error:
+                raise
+            except BaseException as exception:  # which may have come as the last rank accepted
+                self._give_up(exception)
+                raise
         else:
             self._now(lib.weft_update_begin, version)
         self._begun = version
@@ -232,9 +241,12 @@ class Trainer(Worker):
             returns: it waits for room, and at most the update timeout.
         """
         source = self._sources.get(tensor) or self._source(tensor)
-        self._kept.append(data if source.still(data) else source.locate(data))
+        kept, owner = self._kept, data if source.still(data) else source.locate(data)
+        kept.append(owner)
         error = slot.error  # what _now does, a tenth sooner: this is called for each tensor
         rc = self._raw(lib.weft_update_write, source.id, source.struct, error)
+        if self._kept is not kept:  # another thread has drained what was written before this was
+            self._kept.append(owner)
         if rc < 0:
             raise failed(rc, error)
 
@@ -290,17 +302,25 @@ class Trainer(Worker):
 
     def _located(self) -> None:
         """After join no tensor is added: their structs lie in one array, as write_all wants them."""
+        if self._structs is not None:
+            return
         if self._state == "open":
             raise StateError(f"{self!r}: nothing can be written before join")
-        if self._structs is None:
+        with self._locating:  # of threads that all write first
+            if self._structs is not None:
+                return
             views = self.tensors
-            self._structs = ffi.new("weft_memory[]", max(len(views), 1))
+            structs = ffi.new("weft_memory[]", max(len(views), 1))
+            sources: dict[Union[int, str], _Source] = {}
+            by_id: list[_Source] = []
             for view in views:
-                fill_memory(self._structs[view.id], Memory(0, 0))
-                source = _Source(view, self._structs + view.id)
-                self._by_id.append(source)
-                self._sources[view.id] = source
-                self._sources.setdefault(view.name, source)
+                fill_memory(structs[view.id], Memory(0, 0))
+                source = _Source(view, structs + view.id)
+                by_id.append(source)
+                sources[view.id] = source
+                sources.setdefault(view.name, source)
+            self._by_id, self._sources = by_id, sources
+            self._structs = structs  # the last: who finds it finds the others
 
     def _source(self, tensor: Union[int, str]) -> _Source:
         self._located()
@@ -312,13 +332,21 @@ class Trainer(Worker):
 
     def drain(self) -> None:
         """Waits until the memory of everything written may be reused; the update stays open."""
-        self._waiting(lib.weft_update_drain)
-        self._kept.clear()
+        kept, self._kept = self._kept, []
+        try:
+            self._waiting(lib.weft_update_drain)
+        except BaseException:
+            self._kept += kept
+            raise
 
     async def drain_async(self) -> None:
         """``drain`` for an event loop."""
-        await self._in_thread(lib.weft_update_drain)
-        self._kept.clear()
+        kept, self._kept = self._kept, []
+        try:
+            await self._in_thread(lib.weft_update_drain)
+        except BaseException:
+            self._kept += kept
+            raise
 
     def end(self) -> None:
         """Waits for all writes, then tells the inference ranks that the version is complete.
@@ -368,6 +396,13 @@ class Trainer(Worker):
         except Error:
             pass  # the job itself has failed, which the exception on its way says
 
+    async def _give_up_async(self, exception: BaseException) -> None:
+        try:
+            await self._in_thread(lib.weft_update_abort, encoded(f"{type(exception).__name__}: {exception}"))
+            self._kept.clear()
+        except Error:
+            pass
+
     def _released(self) -> None:
         if not self._handle.freed:  # something reads it until the library's worker is gone
             self._handle.keep += self._kept
@@ -410,10 +445,10 @@ class Update:
     async def __aexit__(self, kind: Optional[type[BaseException]], exception: Optional[BaseException],
                         trace: Optional[TracebackType]) -> None:
         if exception is not None:
-            self._trainer._give_up(exception)
+            await self._trainer._give_up_async(exception)
             return
         try:
             await self._trainer.end_async()
         except BaseException as failure:
-            self._trainer._give_up(failure)
+            await self._trainer._give_up_async(failure)
             raise

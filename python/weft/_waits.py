@@ -15,6 +15,7 @@ Every other thread hears no signals and makes its calls itself.
 """
 from __future__ import annotations
 
+import asyncio
 import os
 import queue
 import select
@@ -29,6 +30,7 @@ class _Job:
         self.given = False  # to a thread
         self.result: Any = None
         self.exception: Optional[BaseException] = None
+        self.then: Optional[Callable[[], None]] = None  # called by its thread when it is over
 
     def run(self) -> None:
         try:
@@ -36,6 +38,8 @@ class _Job:
         except BaseException as exception:  # handed to who waits
             self.exception = exception
         self.over.set()
+        if self.then is not None:
+            self.then()
 
 
 _idle: list[queue.SimpleQueue[_Job]] = []  # of threads that wait for a job
@@ -86,6 +90,29 @@ def call(interrupt: Callable[[], None], clear: Callable[[], None], function: Cal
     if job.exception is not None:
         raise job.exception
     return job.result
+
+
+def in_loop(function: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]":
+    """function(*arguments) by a thread of its own, as a future of the running loop."""
+    loop, job = asyncio.get_running_loop(), _Job(function, arguments)
+    done: "asyncio.Future[Any]" = loop.create_future()
+
+    def tell() -> None:
+        if done.cancelled():
+            return
+        if job.exception is not None:
+            done.set_exception(job.exception)
+        else:
+            done.set_result(job.result)
+
+    def over() -> None:
+        try:
+            loop.call_soon_threadsafe(tell)
+        except RuntimeError:  # the loop was closed, and nobody waits
+            pass
+    job.then = over
+    _start(job)
+    return done
 
 
 def of_a_lasting_thread(function: Callable[[], Any]) -> Any:

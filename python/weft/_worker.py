@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Callable, NamedTuple, Optional, TypeVar
 
 from weft import _log, _waits
-from weft._errors import Code, Error, Interrupted, StateError, UsageError, failed, slot
+from weft._errors import Code, Error, HookFailed, Interrupted, StateError, Unsafe, UsageError, failed, slot
 from weft._launch import launch_find
 from weft._library import ffi, lib
 from weft._library import text as text_of
@@ -43,6 +43,9 @@ class Progress(NamedTuple):
     waiting_for: str
 
 
+_unsafe: list[Any] = []  # memory that a trainer may still write, for as long as the process lives (weft_close in weft.h)
+
+
 class _Handle:
     """The library's worker, and what keeps it from being freed."""
 
@@ -51,6 +54,7 @@ class _Handle:
         self.pid = os.getpid()
         self.closed = False
         self.inside: set[object] = set()  # a mark for each call that is in the library: add and discard are atomic
+        self.polls: dict[object, int] = {}  # and for each that waits on the descriptor, with its thread
         self.arrays = 0
         self.lock = threading.Lock()
         self.freed = False
@@ -64,11 +68,16 @@ class _Handle:
             self.freed = True
         holder = ffi.new("weft_worker **", self.pointer)
         rc = int(lib.weft_close(holder))
+        if rc == -lib.WEFT_E_UNSAFE:
+            _unsafe.append(self.keep)
+            self.keep = []
         self.keep.clear()
         return rc
 
     def array_made(self) -> None:
         with self.lock:
+            if self.closed:
+                raise StateError("the worker was closed meanwhile, and its memory with it")
             self.arrays += 1
 
     def array_gone(self) -> None:
@@ -94,8 +103,8 @@ def _forgotten(handle: _Handle, what: str) -> None:
     if handle.closed or handle.pid != os.getpid():
         return
     handle.closed = True
-    warnings.warn(f"{what} was never closed: use it in a with statement", ResourceWarning, stacklevel=2)
     _free_later(handle)
+    warnings.warn(f"{what} was never closed: use it in a with statement", ResourceWarning, stacklevel=2)
 
 
 class Worker:
@@ -116,7 +125,9 @@ class Worker:
         self._state = "new"
         self._joined_callbacks: list[Callable[[], None]] = []
         self._descriptor = -1
-        self._watched = False
+        self._watch: Optional[_Watch] = None
+        self._join_done = False
+        self._unhandled: Optional[Error] = None  # what the last call of _WORK failed with
         if controller is None or rank is None:
             launch = launch_find(controller=controller)
             controller = launch.controller if controller is None else controller
@@ -171,6 +182,8 @@ class Worker:
             if handle.closed:
                 raise StateError(f"{self!r} is closed")
             return function(handle.pointer, *arguments)
+        except OverflowError as error:
+            raise UsageError(f"{self!r}: {error}") from None
         finally:
             handle.inside.discard(mark)
 
@@ -179,7 +192,12 @@ class Worker:
         error = slot.error
         rc = int(self._raw(function, *arguments, error))
         if rc < 0:
-            raise failed(rc, error)
+            failure = failed(rc, error)
+            if function in _WORK and not isinstance(failure, (Interrupted, Unsafe)):
+                self._unhandled = failure
+            raise failure
+        if function in _WORK:
+            self._unhandled = None
         return rc
 
     def _views(self, function: Any, kind: str, made: Callable[[int, Any], View]) -> list[View]:
@@ -193,36 +211,42 @@ class Worker:
                 return views
             views.append(made(len(views), view))
 
-    def _waiting(self, function: Any, *arguments: Any, progress: Optional[Callable[[Progress], None]] = None) -> int:
+    def _waiting(self, function: Any, *arguments: Any, progress: Optional[Callable[[Progress], None]] = None,
+                 made_by: Optional[Callable[..., int]] = None) -> int:
         """A call that waits: in the main thread it ends where a signal's handler raises."""
         began = time.monotonic()
 
         def tick() -> None:
             assert progress is not None
             progress(Progress(time.monotonic() - began, _log.last.get(self._who, "")))
-        result: int = _waits.call(self._interrupt, self._interrupt_clear, self._now, function, *arguments,
+        result: int = _waits.call(self._interrupt, self._interrupt_clear, made_by or self._now, function, *arguments,
                                   tick=tick if progress else None)
         return result
 
     def _until(self, attempt: Callable[[], int]) -> None:
         """A try (WEFT_AGAIN: not yet) again and again, whenever the worker's descriptor is readable."""
-        while attempt() == lib.WEFT_AGAIN:
-            _waits.readable(self._fd())
+        polls, mark = self._handle.polls, object()
+        try:
+            polls[mark] = threading.get_ident()
+            while attempt() == lib.WEFT_AGAIN:
+                _waits.readable(self._fd())
+        finally:
+            polls.pop(mark, None)
 
     async def _until_async(self, attempt: Callable[[], int]) -> None:
-        if self._watched:
+        if self._watch is not None:
             raise StateError(f"{self!r}: another task waits for it already, and one at a time may")
-        self._watched = True
+        self._watch = watch = _Watch()
         try:
             while attempt() == lib.WEFT_AGAIN:
-                await _readable(self._fd())
+                await watch.readable(self._fd())
         finally:
-            self._watched = False
+            self._watch = None
 
-    async def _in_thread(self, function: Any, *arguments: Any) -> int:
-        """A wait without a try: in a thread, which is over when this is, cancelled or not."""
-        loop = asyncio.get_running_loop()
-        done = loop.run_in_executor(None, self._now, function, *arguments)
+    async def _in_thread(self, function: Any, *arguments: Any, made_by: Optional[Callable[..., int]] = None) -> int:
+        """A wait without a try: in a thread, which is over when this is, cancelled or not. Each has its own: the loop's pool
+        may be full of workers that wait for one another."""
+        done: asyncio.Future[int] = _waits.in_loop(made_by or self._now, function, *arguments)
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
@@ -287,18 +311,30 @@ class Worker:
         Raises:
             WaitTimeout: with who is missing. Other errors: the worker can only be closed.
         """
-        self._waiting(lib.weft_join, milliseconds(timeout_s), progress=progress)
+        if self._state != "joined" or self._join_done:  # else Ctrl-C came when it was over, but for the callbacks
+            self._waiting(self._joining, milliseconds(timeout_s), progress=progress, made_by=self._call)
         self._after_join()
 
     async def join_async(self, timeout_s: Optional[float] = None) -> None:
         """``join`` for an event loop. Cancelled, it can be called again, and goes on where it was."""
-        await self._in_thread(lib.weft_join, milliseconds(timeout_s))
+        if self._state != "joined" or self._join_done:
+            await self._in_thread(self._joining, milliseconds(timeout_s), made_by=self._call)
         self._after_join()
 
-    def _after_join(self) -> None:
+    def _joining(self, timeout_ms: int) -> int:
+        rc = self._now(lib.weft_join, timeout_ms)
         self._state = "joined"
-        for callback in self._joined_callbacks:
-            callback()
+        return rc
+
+    @staticmethod
+    def _call(function: Callable[..., int], *arguments: Any) -> int:
+        return function(*arguments)
+
+    def _after_join(self) -> None:
+        while self._joined_callbacks:
+            self._joined_callbacks[0]()
+            del self._joined_callbacks[0]
+        self._join_done = True
 
     def on_join(self, callback: Callable[[], None]) -> None:
         """``callback()`` runs when a join has gone well, on its thread, before it returns."""
@@ -377,23 +413,38 @@ class Worker:
         if handle.arrays and self._state == "joined":
             self._leave_before_arrays()
         handle.closed = True  # nobody comes in any more
-        self._end_calls()
         self._finalizer.detach()
-        rc = handle.free_when_unused()
+        while True:
+            self._end_calls()
+            rc = handle.free_when_unused()
+            if handle.freed or handle.arrays:
+                break
+        if self._watch is not None:
+            self._watch.end()
         self._released()
         if rc < 0:
             raise failed(rc, _no_words())
 
     def _leave_before_arrays(self) -> None:
-        """Memory stays while arrays lie over it, and weft_close with it: the job is not kept waiting for that."""
+        """Memory stays while arrays lie over it, and weft_close with it: the job is not kept waiting for that. What weft_close
+        would tell, of a worker that could not go on, is told here."""
         try:
-            self._now(lib.weft_leave)
+            if self._unhandled is not None:
+                self.fail(self._unhandled.text, self._unhandled.code)
+            else:
+                self._now(lib.weft_leave)
         except Error:
             pass  # the job has failed already, or is told so by the library
 
+    def _waited_in(self) -> bool:
+        """Whether another thread is in a call, or waits between two of them."""
+        here, watch = threading.get_ident(), self._watch
+        return bool(self._handle.inside) or any(thread != here for thread in list(self._handle.polls.values())) \
+            or watch is not None and watch.elsewhere()
+
     def _end_calls(self) -> None:
         deadline = time.monotonic() + _CLOSE_TIMEOUT_S
-        while self._handle.inside:
+        while self._waited_in():
             self._interrupt()
             if time.monotonic() > deadline:
                 self._interrupt_clear()
@@ -422,7 +473,9 @@ class Worker:
                 self.close()
             return
         try:
-            if self._told(exception):
+            if isinstance(exception, HookFailed):
+                self.fail(exception.text, exception.code)
+            elif self._told(exception):
                 self.fail(f"{type(exception).__name__}: {exception}")
         except Error:
             pass  # the job's own failure came first, and is what everybody hears
@@ -434,6 +487,12 @@ class Worker:
         return not isinstance(exception, Error) or isinstance(exception, (Interrupted, UsageError, StateError))
 
 
+# whose failure, if nothing comes after it, is why a worker is closed (as the library itself has it)
+_WORK = frozenset((lib.weft_join, lib.weft_update_begin, lib.weft_update_try_begin, lib.weft_update_write_all,
+                   lib.weft_update_write_bucket, lib.weft_update_drain, lib.weft_update_end, lib.weft_update_replay,
+                   lib.weft_update_wait, lib.weft_update_try_wait))
+
+
 def _no_words() -> Any:
     """weft_close has a code and no message: the log has it."""
     error = slot.error
@@ -441,15 +500,36 @@ def _no_words() -> Any:
     return error
 
 
-async def _readable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
+class _Watch:
+    """A task that waits on the worker's descriptor."""
 
-    def heard() -> None:
-        if not ready.done():
-            ready.set_result(None)
-    loop.add_reader(descriptor, heard)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(descriptor)
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._descriptor = -1
+        self._ready: Optional[asyncio.Future[None]] = None
+
+    async def readable(self, descriptor: int) -> None:
+        self._ready, self._descriptor = self._loop.create_future(), descriptor
+        self._loop.add_reader(descriptor, self._heard)
+        try:
+            await self._ready
+        finally:
+            self._forget()
+
+    def _heard(self) -> None:
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_result(None)
+
+    def _forget(self) -> None:
+        if self._descriptor >= 0:  # after close another one may have its number
+            self._loop.remove_reader(self._descriptor)
+            self._descriptor = -1
+
+    def elsewhere(self) -> bool:
+        """Its loop runs in another thread, and ends it when the worker is interrupted."""
+        return self._loop.is_running() and asyncio._get_running_loop() is not self._loop
+
+    def end(self) -> None:
+        """The worker is closed by the loop that it waits in: the task goes on, and finds that."""
+        self._forget()
+        self._heard()

@@ -12,23 +12,29 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 from typing import Any, Iterator, Mapping, Optional, Sequence, Union
 
 from weft import programs
-from weft._errors import Code, of_code
+from weft._errors import Code, WaitTimeout, of_code
 
 File = Union[str, "os.PathLike[str]"]
 
 
 def _weft(*arguments: str, fine: Sequence[int] = (0,), timeout_s: float = 600.0) -> str:
     """Standard output of the program; what it says on standard error is the exception's text."""
-    done = subprocess.run([programs.path("weft"), "route", *arguments], capture_output=True, text=True, timeout=timeout_s)
+    try:
+        done = subprocess.run([programs.path("weft"), "route", *arguments], capture_output=True, text=True, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise WaitTimeout(f"weft route {arguments[0]} was not done after {timeout_s:.0f} s") from None
     if done.returncode in fine:
         return done.stdout
-    code = {2: Code.USAGE, 78: Code.CONFIG}.get(done.returncode, Code.HOST)
-    raise of_code(code, done.stderr.strip() or f"weft route {arguments[0]} ended with exit code {done.returncode}")
+    said = done.stderr.strip()
+    coded = re.search(r"WEFT-E(\d+)", said)
+    code = int(coded.group(1)) if coded else {2: Code.USAGE, 78: Code.CONFIG}.get(done.returncode, Code.HOST)
+    raise of_code(code, said or f"weft route {arguments[0]} ended with exit code {done.returncode}")
 
 
 def _options(given: Mapping[str, Any]) -> list[str]:

@@ -73,6 +73,8 @@ def test_buffers__are_memory_of_so_many_bytes(make):
     (lambda: torch.zeros(4, 4).to_sparse(), "strided"),
     (lambda: torch.zeros(4, dtype=torch.complex64), "dtype"),
     (lambda: numpy.zeros(4, ">f4"), "big-endian"),
+    (lambda: memoryview(numpy.zeros(4, ">f4")), "big-endian"),
+    (lambda: numpy.zeros(4, "c8"), "no dtype for them"),
     (lambda: Exports(__array_interface__={"shape": (4,), "typestr": "<f4", "data": (4096, False), "mask": 1}), "mask"),
     (lambda: [1, 2], "no memory"),
     (lambda: None, "no memory"),

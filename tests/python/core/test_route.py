@@ -34,3 +34,8 @@ def test_plan__of_nothing_says_the_programs_words():
         weft.route.plan("Qwen9", *JOB[1:])
     with pytest.raises(weft.Error, match="policy"):
         weft.route.plan(*JOB, policy="best")
+
+
+def test_dump__that_is_none_is_an_error_of_its_own_code():
+    with pytest.raises(weft.FileError, match="not a routing dump"):
+        weft.route.Dump({"model": "m", "policy": "greedy", "digest": "d"}).verify()
