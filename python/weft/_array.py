@@ -63,9 +63,6 @@ class Array:
         start = ffi.gc(ffi.cast("char *", self.pointer), lambda pointer: hold is None)  # the buffer keeps it, and it the hold
         return memoryview(ffi.buffer(start, self.bytes))
 
-    def __buffer__(self, flags: int) -> memoryview:
-        return self.buffer
-
     def _interface(self) -> dict[str, Any]:
         row = dtype_of(self.dtype)
         if row.typestr is None:

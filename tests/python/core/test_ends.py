@@ -161,8 +161,8 @@ def test_begin__that_was_accepted_as_ctrl_c_came_can_be_begun_again(monkeypatch)
         assert right(receiver.memory("qk"), 2)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_forgotten__worker_is_freed_where_warnings_are_errors():
+def test_forgotten__worker_is_freed_where_warnings_are_errors(monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
     with controller() as running:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -204,8 +204,8 @@ with controller() as running:
         os._exit(0)
     os.waitpid(child, 0)
 """
-    done = subprocess.run([sys.executable, "-c", code, pathlib.Path(__file__).resolve().parent], capture_output=True, text=True,
-                          timeout=60)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, pathlib.Path(__file__).resolve().parent],
+                          capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "in the child" in done.stdout, done.stderr
     assert "weft t0: > hello" in done.stdout and not done.stderr, done.stderr
 
