@@ -29,6 +29,9 @@ from weft._worker import Worker
 Data = Union[Mapping[Any, Any], Sequence[Any]]  # memory by id or name, or one for each id
 
 
+_LARGE_BYTES = 4 << 20  # from here on the thread that hears signals can have another one write: that takes 20 us
+
+
 def _nothing() -> None:
     """As a weak reference whose object is gone."""
 
@@ -237,14 +240,18 @@ class Trainer(Worker):
                 is queued on its stream comes first.
 
         Raises:
-            UsageError: another size or dtype, not contiguous, written twice; nothing was sent. Ctrl-C is heard when it
-            returns: it waits for room, and at most the update timeout.
+            UsageError: another size or dtype, not contiguous, written twice; nothing was sent. Of less than 4 MiB, Ctrl-C is
+            heard when it returns: it waits for room, and at most the update timeout.
         """
         source = self._sources.get(tensor) or self._source(tensor)
         kept, owner = self._kept, data if source.still(data) else source.locate(data)
         kept.append(owner)
-        error = slot.error  # what _now does, a tenth sooner: this is called for each tensor
-        rc = self._raw(lib.weft_update_write, source.id, source.struct, error)
+        if source.bytes >= _LARGE_BYTES and _waits.hears_signals():
+            self._waiting(lib.weft_update_write, source.id, source.struct)
+            rc = 0
+        else:
+            error = slot.error  # what _now does, a tenth sooner: this is called for each tensor
+            rc = self._raw(lib.weft_update_write, source.id, source.struct, error)
         if self._kept is not kept:  # another thread has drained what was written before this was
             self._kept.append(owner)
         if rc < 0:

@@ -53,6 +53,29 @@ with pair() as (sender, receiver):
     assert receiver.wait(1) == 1
     sends.done()
 """,
+    "write": """
+TENSOR = weft.Tensor("t", "U8", (64 << 20,))
+
+def rank(address):
+    with weft.Inference(address, 0, transport="tcp", nic="lo") as receiver:
+        receiver.declare_piece(TENSOR, receiver.declare_param("t", "U8", TENSOR.shape))
+        receiver.join()
+        receiver.wait(1)
+
+with controller() as running:
+    child = os.fork()
+    if not child:
+        rank(running.address)
+    sender = weft.Trainer(running.address, 0, transport="tcp", nic="lo", update_timeout_s=60.0)
+    sender.declare_tensor(TENSOR)
+    sender.join()
+    sender.begin(1)
+    os.kill(child, signal.SIGSTOP)  # it takes nothing, and what it has room for is soon full
+    struck(sender.write, "t", bytes(TENSOR.bytes))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    sender.close()
+""",
     "handler that returns": """
 heard = []
 signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
