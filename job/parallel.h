@@ -11,6 +11,7 @@
  *           experts=round_robin,routed_experts=1,gate=F32,indexer=fused,dtype=BF16,
  *           fp8=128x128 (or fp8=none),mxfp4_pad=64x1
  *   --infer tp=8,expert_weights=in_out
+ *   --infer tp=8,expert_halves=up_gate
  * Missing keys are 1 or off. Trainer r is in stage r / (world/pp). Inference ranks are
  * engine-major: rank = engine * tp + engine_rank.
  */
@@ -80,6 +81,7 @@ struct infer_spec {
 	uint32_t experts;          /* enum expert_map */
 	uint32_t routed_experts;   /* flag: experts' parameters are those of a module of that name */
 	uint32_t experts_in_out;   /* flag: matrices of experts lie as tensors of all experts do */
+	uint32_t up_gate;          /* flag: up before gate in w13_weight of each expert */
 	uint32_t gate;             /* enum dtype of router gates; DTYPE_NONE: the model's */
 	uint32_t indexer_fused;    /* flag: wk and weights_proj are one unquantised parameter */
 	uint32_t dtype;            /* enum dtype of what is not quantised; DTYPE_NONE: as stored */

@@ -21,6 +21,7 @@ static const struct spec_choice experts_choices[] = {
 static const struct spec_choice dtype_choices[] = {
 	{"F32", DTYPE_F32}, {"BF16", DTYPE_BF16}, {"F16", DTYPE_F16}, {NULL, 0}};
 static const struct spec_choice weights_choices[] = {{"out_in", 0}, {"in_out", 1}, {NULL, 0}};
+static const struct spec_choice halves_choices[] = {{"gate_up", 0}, {"up_gate", 1}, {NULL, 0}};
 static const struct spec_choice indexer_choices[] = {{"split", 0}, {"fused", 1}, {NULL, 0}};
 
 static const struct spec_key infer_keys[] = {
@@ -37,6 +38,7 @@ static const struct spec_key infer_keys[] = {
 	{"experts", INFER(experts), 0, 0, 0, experts_choices, false},
 	{"routed_experts", INFER(routed_experts), 0, 1, 0, NULL, false},
 	{"expert_weights", INFER(experts_in_out), 0, 0, 0, weights_choices, false},
+	{"expert_halves", INFER(up_gate), 0, 0, 0, halves_choices, false},
 	{"gate", INFER(gate), 0, 0, 0, dtype_choices, false},
 	{"indexer", INFER(indexer_fused), 0, 0, 0, indexer_choices, false},
 	{"dtype", INFER(dtype), 0, 0, 0, dtype_choices, false},

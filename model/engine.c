@@ -244,6 +244,28 @@ static int place_part(const struct walk *walk, const struct part *part)
 	return rc;
 }
 
+/* With expert_halves=up_gate. The shares of w13_weight (and of its scales) come in pairs, gate and up of an expert: they
+ * change places. */
+static void swap_halves(struct walk *walk)
+{
+	struct part *parts = walk->parts.items;
+
+	for (size_t i = 0; i < walk->parts.count; i++) {
+		struct stack *stack = stack_of(walk, &parts[i]);
+		struct part up = parts[i];
+
+		if (!strstr(form_param(up.rule, walk->infer), "experts.w13_weight"))
+			continue;
+		if (!stack->below) {
+			stack->below = &parts[i];
+			continue;
+		}
+		parts[i] = *stack->below;
+		parts[stack->below - parts] = up;
+		stack->below = NULL;
+	}
+}
+
 /* Turns the collected parts into parameters and pieces, and starts anew. */
 static int flush_parts(struct walk *walk)
 {
@@ -251,6 +273,8 @@ static int flush_parts(struct walk *walk)
 
 	for (size_t i = 0; i < walk->parts.count; i++)
 		*stack_of(walk, &walk->parts.items[i]) = (struct stack){.param = PARAM_NONE};
+	if (walk->infer->up_gate)
+		swap_halves(walk);
 	for (size_t i = 0; i < walk->parts.count; i++)
 		stack_of(walk, &walk->parts.items[i])->rows += walk->parts.items[i].share.shape[0];
 	for (size_t i = 0; i < walk->parts.count && rc == 0; i++)
@@ -262,7 +286,7 @@ static int flush_parts(struct walk *walk)
 static bool wants(const struct walk *walk, const struct model_tensor *tensor,
 		  const struct rule *rule)
 {
-	return rule->cut != CUT_NONE &&
+	return !form_absent(walk->model->config.family, rule, walk->infer) &&
 	       (tensor->expert == EXPERT_NONE || owns_expert(&walk->owned, tensor->expert));
 }
 

@@ -187,6 +187,12 @@ struct param_name {
 	const char *name, *sglang, *vllm;
 };
 
+/* Parameters that one engine's class has not, whatever the checkpoint has; its loader skips the tensors. */
+struct absence {
+	const char *param; /* as rule_param() has it */
+	uint32_t names;    /* enum engine_names */
+};
+
 /* What transformers' class says where a config says nothing. */
 struct size_default {
 	const char *name;
@@ -203,6 +209,7 @@ struct family {
 						counts everywhere. Ending with a NULL name */
 	const struct param_name *names; /* of engines, where they are not the rows'; ending with a NULL
 					   name. NULL: they are */
+	const struct absence *absences; /* NULL: none. Ending with a NULL parameter */
 	bool tied;                     /* a config without tie_word_embeddings means true */
 	bool attention_bias;           /* q, k, v biases where no field is read that says */
 	bool router_bias;              /* unless topk_method says otherwise */

@@ -71,6 +71,15 @@ bool form_param_name(const struct family *family, const struct infer_spec *infer
 	return !infer->routed_experts || replace(name, ".experts.w", ".experts.routed_experts.w");
 }
 
+bool form_absent(const struct family *family, const struct rule *rule,
+		 const struct infer_spec *infer)
+{
+	for (const struct absence *row = family->absences; row && row->param; row++)
+		if (row->names == infer->names && strcmp(row->param, rule_param(rule)) == 0)
+			return true;
+	return rule->cut == CUT_NONE;
+}
+
 static enum dtype plain_dtype(enum store store, const struct model_config *config,
 			      const struct infer_spec *infer)
 {
@@ -124,6 +133,7 @@ static const struct {
 	 "the dense layers of a model with experts"},
 	{"a2a=1", INFER(a2a), 1, FEATURE_EXPERTS, "experts"},
 	{"routed_experts=1", INFER(routed_experts), 1, FEATURE_EXPERTS, "experts"},
+	{"expert_halves=up_gate", INFER(up_gate), 1, FEATURE_EXPERTS, "experts"},
 	{"expert_weights=in_out", INFER(experts_in_out), 1, FEATURE_STACKED,
 	 "tensors of all experts"},
 	{"mxfp4_pad", INFER(pad_share), 0, FEATURE_STACKED, "experts in MXFP4"},
@@ -230,6 +240,12 @@ static int check_stacked(const struct model *model, const struct infer_spec *inf
 
 	if (!family_has(config->family, FEATURE_STACKED))
 		return 0;
+	if (infer->up_gate)
+		return error_set(
+			error, ERROR_CONFIG,
+			"--infer: expert_halves=up_gate, but %s (%s) has gate and up row by "
+			"row in turn, and engines keep them so; leave it out",
+			model->name, config->family->architecture);
 	if (infer->experts == EXPERTS_ROUND_ROBIN || config->experts % infer->ep)
 		return error_set(error, ERROR_CONFIG,
 				 "--infer: %s (%s) has tensors of all experts, of which engines "

@@ -154,6 +154,31 @@ static bool shared(const struct difference *d, struct text *out)
 	return true;
 }
 
+/* Shared experts that are whole on each rank, or cut for several: one dimension is a multiple. */
+static bool shared_whole(const struct difference *d, struct text *out)
+{
+	uint32_t differing = 0;
+	bool whole = false;
+
+	if (!d->here || !d->there || !strstr(d->name, "shared_experts.") ||
+	    d->here->dtype != d->there->dtype || d->here->dims != d->there->dims)
+		return false;
+	for (uint32_t i = 0; i < d->here->dims; i++) {
+		uint64_t here = d->here->shape[i], there = d->there->shape[i];
+
+		if (here == there)
+			continue;
+		whole = there > here;
+		if (++differing > 1 || !here || !there ||
+		    (whole ? there % here : here % there) != 0)
+			return false;
+	}
+	if (!differing)
+		return false;
+	text_add(out, whole ? "a2a=1 in --infer" : "no a2a=1 in --infer");
+	return true;
+}
+
 /* Matrices of experts that lie otherwise, or are padded. */
 static bool experts(const struct difference *d, struct text *out)
 {
@@ -254,7 +279,7 @@ static bool plain_dtype(const struct difference *d, struct text *out)
 static void add_hint(const struct difference *d, struct text *out)
 {
 	static bool (*const hints[])(const struct difference *, struct text *) = {
-		gate, indexer, names, shared, experts, fp8, vocabulary, plain_dtype};
+		gate, indexer, names, shared, shared_whole, experts, fp8, vocabulary, plain_dtype};
 	struct text hint = {0};
 
 	for (size_t i = 0; i < ARRAY_SIZE(hints); i++)

@@ -24,6 +24,6 @@ static const struct rule rules[] = {
 	LAST(IF_UNTIED, GROUP_TP),
 };
 
-const struct family family_glm4 = FAMILY(
-	"Glm4ForCausalLM", "glm4", rules,
-	.features = FEATURE_GQA | FEATURE_MLP | FEATURE_ATTENTION_BIAS, .attention_dp = true);
+const struct family family_glm4 =
+	FAMILY("Glm4ForCausalLM", "glm4", rules,
+	       .features = FEATURE_GQA | FEATURE_MLP | FEATURE_ATTENTION_BIAS);

@@ -28,7 +28,12 @@ static const struct size_default defaults[] = {
 	{"num_attention_heads", 32}, {"vocab_size", 32000},	   {0},
 };
 
+/* SGLang's class is made without biases in its MLP */
+static const struct absence absences[] = {{LAYER "mlp.gate_up_proj.bias", NAMES_SGLANG},
+					  {LAYER "mlp.down_proj.bias", NAMES_SGLANG},
+					  {0}};
+
 const struct family family_llama =
 	FAMILY("LlamaForCausalLM", "llama", rules,
 	       .features = FEATURE_GQA | FEATURE_MLP | FEATURE_ATTENTION_BIAS | FEATURE_MLP_BIAS,
-	       .defaults = defaults, .kv_heads_optional = true, .attention_dp = true);
+	       .defaults = defaults, .absences = absences, .kv_heads_optional = true);

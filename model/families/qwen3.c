@@ -23,7 +23,10 @@ static const struct size_default defaults[] = {
 	{"vocab_size", 151936},	     {0},
 };
 
+/* vLLM's class gives its o_proj none */
+static const struct absence absences[] = {{LAYER "self_attn.o_proj.bias", NAMES_VLLM}, {0}};
+
 const struct family family_qwen3 =
 	FAMILY("Qwen3ForCausalLM", "qwen3", rules,
 	       .features = FEATURE_GQA | FEATURE_MLP | FEATURE_ATTENTION_BIAS | FEATURE_FP8,
-	       .defaults = defaults, .attention_dp = true);
+	       .defaults = defaults, .absences = absences, .attention_dp = true);

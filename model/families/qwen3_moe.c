@@ -17,8 +17,11 @@ static const struct rule rules[] = {
 	LAST(ALWAYS, GROUP_LM_HEAD),
 };
 
+static const struct absence absences[] = {{LAYER "self_attn.o_proj.bias", NAMES_VLLM},
+					  {0}}; /* as qwen3.c */
+
 const struct family family_qwen3_moe =
 	FAMILY("Qwen3MoeForCausalLM", "qwen3_moe", rules,
 	       .features = FEATURE_GQA | FEATURE_EXPERTS | FEATURE_NUM_EXPERTS |
 			   FEATURE_ATTENTION_BIAS | FEATURE_FP8,
-	       .attention_dp = true);
+	       .absences = absences, .attention_dp = true);

@@ -181,12 +181,13 @@ class Engine:
             return numpy.concatenate(parts)
         yield from self.linear(param, names, take)
 
-    def columns(self, name, n):
+    def columns(self, name, n, bias=True):
         def take(rank, tensors):
             each = tensors[0].shape[1] // n
             return tensors[0][:, rank % n * each:(rank % n + 1) * each]
         yield from self.linear(name + ".weight", [name + ".weight"], take, 1)
-        yield from self.copied(name + ".bias")
+        if bias:
+            yield from self.copied(name + ".bias")
 
     def copied(self, name):
         if name in self.names:
@@ -226,7 +227,8 @@ class Engine:
             names = [f"{prefix}{part}_proj.{kind}" for part in "qkv"]
             if names[0] in self.names:
                 yield from self.linear(f"{prefix}qkv_proj.{kind}", names, take)
-        yield from self.columns(prefix + "o_proj", self.attention_tp)
+        with_bias = not self.vllm or not config["architectures"][0].startswith(("Qwen3For", "Qwen3Moe"))
+        yield from self.columns(prefix + "o_proj", self.attention_tp, with_bias)
         for norm in ("q_norm", "k_norm"):
             yield from self.copied(f"{prefix}{norm}.weight")
 
@@ -254,14 +256,15 @@ class Engine:
             yield from self.copied(prefix + "indexer." + name)
 
     def mlp(self, prefix, n):
-        for kind in ("weight", "bias"):
+        with_bias = self.vllm or self.config["architectures"][0] != "LlamaForCausalLM"
+        for kind in ("weight", "bias") if with_bias else ("weight",):
             fused, gate, up = (f"{prefix}{part}_proj.{kind}" for part in ("gate_up", "gate", "up"))
             if fused in self.names:
                 yield from self.linear(fused, [fused], lambda rank, both: numpy.concatenate(
                     [half.reshape(n, -1, *half.shape[1:])[rank % n] for half in numpy.split(both[0], 2)]))
             elif gate in self.names:
                 yield from self.rows(fused, [gate, up], n)
-        yield from self.columns(prefix + "down_proj", n)
+        yield from self.columns(prefix + "down_proj", n, with_bias)
 
     def experts(self, prefix):
         config = self.config
@@ -284,9 +287,11 @@ class Engine:
                 slots = range(p * each + min(p, more), (p + 1) * each + min(p + 1, more))
             return [*slots, *range(count, every)], slice(q * width, (q + 1) * width)
 
+        halves = (every, 0) if self.infer.get("expert_halves") == "up_gate" else (0, every)
+
         def take_in(rank, tensors):
             slots, part = mine(rank)
-            return numpy.stack([numpy.concatenate([tensors[e][part], tensors[every + e][part]]) for e in slots])
+            return numpy.stack([numpy.concatenate([tensors[half + e][part] for half in halves]) for e in slots])
 
         def take_out(rank, tensors):
             slots, part = mine(rank)

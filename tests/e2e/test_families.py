@@ -29,6 +29,8 @@ CASES = [
     ("deepseek-fp8", GATHERED, "engines=1,tp=4,ep=4,dp=2,a2a=1,fp8=none", ["--checksums"]),
     ("deepseek-fp8", "world=2,fsdp=2,source=sharded", "engines=1,tp=2,fuse_shared=1", []),
     ("deepseek-fp8", STAGES, "engines=1,tp=2,ep=2,fp8=4x8", ["--checksums"]),
+    ("deepseek-fp8", "world=2,fsdp=2,source=sharded", "engines=1,tp=2,fuse_shared=1,expert_halves=up_gate", []),
+    ("qwen3-moe", STAGES, "engines=1,tp=4,ep=4,names=vllm,routed_experts=1,fp8=8x8,expert_halves=up_gate", ["--checksums"]),
     ("deepseek-v32", GATHERED, "engines=1,tp=2,dtype=F16", []),
     ("deepseek-v32", GATHERED, "engines=1,tp=4,ep=4,dp=4,dp_lm_head=1,indexer=fused,fp8=8x8", ["--checksums"]),
     ("glm-dsa", "world=4,fsdp=2,source=sharded", "engines=1,tp=2,ep=2,indexer=fused,gate=F32,moe_dense_tp=1", []),

@@ -27,6 +27,7 @@ static const char *const engines[] = {
 	"tp=8,ep=8,dp=8",
 	"tp=2,a2a=1,embed_replicated=1,gate=F32",
 	"tp=2,fuse_shared=1,indexer=fused,dtype=F16",
+	"tp=2,expert_halves=up_gate,fp8=128x128",
 	"tp=2,ep=2,names=vllm,experts=round_robin,routed_experts=1,fp8=none",
 	"tp=2,fp8=128x128",
 	"tp=1,fp8=64x32,dtype=F32",

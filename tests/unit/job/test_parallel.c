@@ -63,6 +63,8 @@ static void test_infer__canonical_text_leaves_defaults_out(void **unused)
 		{"mxfp4_pad=64X1,fp8=none", "engines=1,fp8=none,mxfp4_pad=64x1"},
 		{"mxfp4_pad=128x256,expert_weights=out_in", "engines=1,mxfp4_pad=128x256"},
 		{"gate=F32,expert_weights=in_out", "engines=1,expert_weights=in_out,gate=F32"},
+		{"expert_halves=UP_GATE", "engines=1,expert_halves=up_gate"},
+		{"expert_halves=gate_up", "engines=1"},
 		{"routed_experts=1,names=vllm,gate=F32",
 		 "engines=1,names=vllm,routed_experts=1,gate=F32"},
 	};

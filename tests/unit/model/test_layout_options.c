@@ -209,6 +209,27 @@ static void test_fuse_shared__makes_the_shared_expert_the_last_slot(void **state
 	layout_fini(&layout);
 }
 
+static void test_up_gate__changes_the_halves_of_each_expert_and_of_its_scales(void **state)
+{
+	struct layout layout;
+
+	(void)state;
+	cut_model("DeepSeek-V3", "tp=8,fuse_shared=1,expert_halves=up_gate", 3, &layout);
+	expect_param(&layout, "model.layers.3." EXPERTS "w13_weight", "F8_E4M3 [257, 512, 7168]");
+	expect_pieces(&layout, "model.layers.3." EXPERTS "1.up_proj.weight",
+		      "[768..1024, 0..7168] -> 512 " EXPERTS "w13_weight copy");
+	expect_pieces(&layout, "model.layers.3." EXPERTS "1.gate_proj.weight",
+		      "[768..1024, 0..7168] -> 768 " EXPERTS "w13_weight copy");
+	expect_pieces(&layout, "model.layers.3." EXPERTS "1.gate_proj.weight" SCALES,
+		      "[6..8, 0..56] -> 6 " EXPERTS "w13_weight" SCALES " copy");
+	expect_pieces(&layout, "model.layers.3." SHARED "up_proj.weight",
+		      "[768..1024, 0..7168] -> 131072 " EXPERTS "w13_weight copy");
+	/* dense layers and w2_weight stay */
+	expect_pieces(&layout, "model.layers.0." MLP "gate_proj.weight",
+		      "[6912..9216, 0..7168] -> 0 " MLP "gate_up_proj.weight copy");
+	layout_fini(&layout);
+}
+
 static void test_vllm__cuts_all_but_experts_among_the_ranks_of_one_replica(void **state)
 {
 	struct layout layout;
@@ -470,6 +491,8 @@ static void test_options__without_sense_are_refused_with_the_reason(void **state
 		{"Qwen3-4B", "tp=2,gate=F32", "gate is about the router of experts"},
 		{"Qwen3-4B", "tp=2,names=vllm,routed_experts=1",
 		 "routed_experts=1 is about experts; Qwen3-4B (Qwen3ForCausalLM) has none"},
+		{"Qwen3-4B", "tp=2,expert_halves=up_gate",
+		 "expert_halves=up_gate is about experts"},
 		{"Qwen3-30B-A3B", "tp=2,expert_weights=in_out",
 		 "expert_weights=in_out is about tensors of all experts"},
 		{"Qwen3-30B-A3B", "tp=2,mxfp4_pad=64x1", "mxfp4_pad is about experts in MXFP4"},
@@ -570,6 +593,7 @@ int main(void)
 		cmocka_unit_test(
 			test_embed_replicated__leaves_the_embedding_whole_and_cuts_the_head),
 		cmocka_unit_test(test_fuse_shared__makes_the_shared_expert_the_last_slot),
+		cmocka_unit_test(test_up_gate__changes_the_halves_of_each_expert_and_of_its_scales),
 		cmocka_unit_test(test_vllm__cuts_all_but_experts_among_the_ranks_of_one_replica),
 		cmocka_unit_test(test_vllm__gives_the_first_ranks_an_expert_more),
 		cmocka_unit_test(test_gate__has_a_dtype_of_its_own),

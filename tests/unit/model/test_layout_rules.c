@@ -166,24 +166,18 @@ static void expect_mlp(const struct layout *layout, const struct case_ *k, const
 	static const char *const halves[] = {"gate", "up"};
 	char name[RULE_NAME_BYTES];
 
-	for (int bias = 0; bias <= (k->c.mlp_bias ? 1 : 0); bias++) {
-		snprintf(name, sizeof(name), "mlp.gate_up_proj.%s", bias ? "bias" : "weight");
-		start(param, prefix, name);
-		for (int half = 0; half < 2; half++) {
-			snprintf(name, sizeof(name), "%smlp.%s_proj.%s", prefix,
-				 k->glm4 ? "gate_up" : halves[half], bias ? "bias" : "weight");
-			for (uint64_t r = lo; r < lo + each; r++)
-				row(param, name, r + (k->glm4 && half ? I : 0), 0,
-				    bias ? 0 : k->c.hidden_size);
-		}
-		compare(layout, param);
+	start(param, prefix, "mlp.gate_up_proj.weight");
+	for (int half = 0; half < 2; half++) {
+		snprintf(name, sizeof(name), "%smlp.%s_proj.weight", prefix,
+			 k->glm4 ? "gate_up" : halves[half]);
+		for (uint64_t r = lo; r < lo + each; r++)
+			row(param, name, r + (k->glm4 && half ? I : 0), 0, k->c.hidden_size);
 	}
+	compare(layout, param);
 	start(param, prefix, "mlp.down_proj.weight");
 	for (uint64_t r = 0; r < k->c.hidden_size; r++)
 		row(param, param->name, r, lo, each);
-	compare(layout, param);
-	if (k->c.mlp_bias)
-		expect_whole(layout, prefix, "mlp.down_proj.bias", k->c.hidden_size, param);
+	compare(layout, param); /* SGLang's Llama has no biases here, whatever the config says */
 }
 
 static void expect_layout(const struct layout *layout, const struct case_ *k, uint32_t t)
@@ -207,7 +201,6 @@ static void expect_layout(const struct layout *layout, const struct case_ *k, ui
 		params += 6;
 		if (k->c.attention_bias)
 			params += k->qwen2 || k->glm4 ? 1 : 2;
-		params += k->c.mlp_bias ? 2 : 0;
 		if (k->glm4) {
 			expect_whole(layout, prefix, "post_self_attn_layernorm.weight",
 				     k->c.hidden_size, &param);
@@ -247,7 +240,7 @@ static bool can_be_cut(const struct case_ *k)
 		return false;
 	if (!k->c.tied && vocab % (k->dp_lm_head && !k->glm4 && !k->qwen2 ? A : k->tp))
 		return false;
-	return !(k->qwen2 && (k->dp > 1 || k->dp_lm_head));
+	return !((k->qwen2 || k->llama || k->glm4) && (k->dp > 1 || k->dp_lm_head));
 }
 
 static uint64_t next_random(uint64_t *seed)
@@ -309,8 +302,11 @@ static void check_case(const struct case_ *k, int *cut, int *refused)
 		(*cut)++;
 	}
 	for (size_t t = 0; t < model->tensor_count; t++) {
+		bool skipped = strstr(model->tensors[t].name, "mlp.") &&
+			       strstr(model->tensors[t].name, ".bias");
+
 		for (uint64_t e = 0; e < model->tensors[t].bytes / 2 && can_be_cut(k); e++)
-			assert_true(used[t][e]);
+			assert_int_equal(used[t][e], !skipped);
 		memory_free(used[t]);
 	}
 	memory_free(used);
@@ -330,6 +326,7 @@ static void test_layout__random_small_models_at_every_tp_equal_the_restatement(v
 		struct case_ k = {0};
 		uint64_t kind = next_random(&seed) % 4;
 		uint32_t dps;
+		bool without;
 
 		k.llama = kind == 0;
 		k.qwen2 = kind == 1;
@@ -349,13 +346,15 @@ static void test_layout__random_small_models_at_every_tp_equal_the_restatement(v
 			.dtype = DTYPE_BF16,
 		};
 		k.c.heads = k.c.kv_heads * groups[next_random(&seed) % 4];
-		dps = 1u << next_random(&seed) % 3;
+		/* what three of the classes never have, is not to be all that they are asked for */
+		without = (k.llama || k.qwen2 || k.glm4) && next_random(&seed) % 4;
+		dps = without ? 1 : 1u << next_random(&seed) % 3;
 		for (uint32_t tp = 1; tp <= 8; tp++) {
 			if (tp % dps)
 				continue;
 			k.tp = tp;
 			k.dp = dps;
-			k.dp_lm_head = next_random(&seed) % 2;
+			k.dp_lm_head = !without && next_random(&seed) % 2;
 			check_case(&k, &cut, &refused);
 		}
 	}

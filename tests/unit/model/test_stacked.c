@@ -288,6 +288,7 @@ static void test_padded__sizes_must_hold_what_loaders_give(void **state)
 		{OSS_OF_160 MXFP4 "}", "tp=64,mxfp4_pad=64x1", "tp"},
 		{OSS_OF_160 MXFP4 "}", "tp=2,expert_weights=in_out",
 		 "expert_weights=in_out is about experts that are not quantised"},
+		{OSS "}", "tp=2,expert_halves=up_gate", "gate and up row by row in turn"},
 		{OSS_OF_160 "}", "tp=2,mxfp4_pad=64x1", "mxfp4_pad is about experts in MXFP4"},
 	};
 
