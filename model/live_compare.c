@@ -161,6 +161,7 @@ static bool shared_whole(const struct difference *d, struct text *out)
 	bool whole = false;
 
 	if (!d->here || !d->there || !strstr(d->name, "shared_experts.") ||
+	    text_ends(d->name, "_scale_inv") || /* which may be of other blocks */
 	    d->here->dtype != d->there->dtype || d->here->dims != d->there->dims)
 		return false;
 	for (uint32_t i = 0; i < d->here->dims; i++) {
