@@ -56,10 +56,9 @@ class Jobs:
         while time.monotonic() < deadline and any(process.poll() is None for process in self.processes.values()):
             time.sleep(POLL_S)
         codes = {name: process.poll() or 0 for name, process in self.processes.items()}
-        killed = [name for name, code in codes.items() if code < 0]  # who was killed is shown, and not who noticed
-        shown = killed or [first, *(name for name, code in codes.items() if code and name != first)]
-        if codes["trainers"] and "trainers" not in shown:
-            shown.append("trainers")  # torchrun says which rank it was
+        killed = [name for name, code in codes.items() if code < 0]  # who was killed is shown before who noticed, and those alone
+        others = ("trainers",) if killed else codes                   # but for torchrun, which says which rank it was
+        shown = list(dict.fromkeys([*killed, first, *(name for name in others if codes[name])]))
         lines = []
         for name in shown:
             said = self.log(name).read_text(errors="replace").splitlines()[-LINES:]

@@ -76,7 +76,7 @@ def processes(words):
 
 @pytest.mark.parametrize("sync, victim, says", [
     ("weft", ["engine.py"], "engine0-rank0 was killed by SIGKILL"),
-    ("broadcast", [" -u ", "/trainer.py"], "exitcode  : -9"),
+    ("broadcast", [" -u ", "/trainer.py"], "the run by broadcast failed"),
 ])
 def test_killed__ends_the_run_within_seconds_and_leaves_nothing(tmp_path, sync, victim, says):
     run = subprocess.Popen(command(tmp_path, "--sync", sync, "--steps", "500"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -93,6 +93,8 @@ def test_killed__ends_the_run_within_seconds_and_leaves_nothing(tmp_path, sync, 
     finally:
         run.kill()
     assert run.returncode == 1 and says in said, said
+    if sync == "broadcast":  # torchrun is the one that sees a trainer's end
+        assert "exitcode  : -9" in (tmp_path / sync / "trainers.log").read_text()
     deadline = time.monotonic() + 10
     while processes([str(tmp_path)]):
         assert time.monotonic() < deadline, processes([str(tmp_path)])
