@@ -244,7 +244,8 @@ class Inference(Worker):
             if failure is not None and not isinstance(failure, Exception):
                 raise failure from error  # KeyboardInterrupt in the hook
             if failure is not None:
-                error = self._unhandled = HookFailed(f"{error.text}: {type(failure).__name__}: {failure}")
+                error = HookFailed(f"{error.text}: {type(failure).__name__}: {failure}")
+                self._unhandled = error.text, error.code
             raise error from failure
 
     @property

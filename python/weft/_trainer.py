@@ -61,7 +61,7 @@ class _Source:
         return memory.owner
 
     def still(self, data: Any) -> bool:
-        return (self.quick() is data and data.data_ptr() == self.pointer and data.nbytes == self.bytes
+        return (data is not None and self.quick() is data and data.data_ptr() == self.pointer and data.nbytes == self.bytes
                 and data.dtype is self.type and bool(data.is_contiguous()))
 
 
@@ -216,7 +216,7 @@ class Trainer(Worker):
         if _waits.hears_signals():
             try:
                 self._until(lambda: self._now(lib.weft_update_try_begin, version))
-            except Error:
+            except (Error, TypeError, ValueError):
                 raise
             except BaseException as exception:  # which may have come as the last rank accepted
                 self._give_up(exception)
@@ -246,14 +246,15 @@ class Trainer(Worker):
         source = self._sources.get(tensor) or self._source(tensor)
         kept, owner = self._kept, data if source.still(data) else source.locate(data)
         kept.append(owner)
-        if source.bytes >= _LARGE_BYTES and _waits.hears_signals():
-            self._waiting(lib.weft_update_write, source.id, source.struct)
-            rc = 0
-        else:
+        try:
+            if source.bytes >= _LARGE_BYTES and _waits.hears_signals():
+                self._waiting(lib.weft_update_write, source.id, source.struct)
+                return
             error = slot.error  # what _now does, a tenth sooner: this is called for each tensor
             rc = self._raw(lib.weft_update_write, source.id, source.struct, error)
-        if self._kept is not kept:  # another thread has drained what was written before this was
-            self._kept.append(owner)
+        finally:
+            if self._kept is not kept:  # another thread has drained what was written before this was
+                self._kept.append(owner)
         if rc < 0:
             raise failed(rc, error)
 

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Callable, NamedTuple, Optional, TypeVar
 
 from weft import _log, _waits
-from weft._errors import Code, Error, HookFailed, Interrupted, StateError, Unsafe, UsageError, failed, slot
+from weft._errors import Code, Error, HookFailed, Interrupted, StateError, Unsafe, UsageError, VersionError, failed, slot
 from weft._launch import launch_find
 from weft._library import ffi, lib
 from weft._library import text as text_of
@@ -127,7 +127,7 @@ class Worker:
         self._descriptor = -1
         self._watch: Optional[_Watch] = None
         self._join_done = False
-        self._unhandled: Optional[Error] = None  # what the last call of _WORK failed with
+        self._unhandled: Optional[tuple[str, int]] = None  # text and code of what the last call of _WORK failed with
         if controller is None or rank is None:
             launch = launch_find(controller=controller)
             controller = launch.controller if controller is None else controller
@@ -193,8 +193,8 @@ class Worker:
         rc = int(self._raw(function, *arguments, error))
         if rc < 0:
             failure = failed(rc, error)
-            if function in _WORK and not isinstance(failure, (Interrupted, Unsafe)):
-                self._unhandled = failure
+            if function in _WORK and not isinstance(failure, _NO_END):
+                self._unhandled = failure.text, failure.code
             raise failure
         if function in _WORK:
             self._unhandled = None
@@ -409,9 +409,9 @@ class Worker:
             return
         if self._in_hook():
             raise StateError(f"{self!r}: close inside of the post-load hook")
-        self._end_calls()
+        interrupted = self._end_calls()
         if handle.arrays and self._state == "joined":
-            self._leave_before_arrays()
+            self._leave_before_arrays(interrupted)
         handle.closed = True  # nobody comes in any more
         self._finalizer.detach()
         while True:
@@ -425,12 +425,14 @@ class Worker:
         if rc < 0:
             raise failed(rc, _no_words())
 
-    def _leave_before_arrays(self) -> None:
+    def _leave_before_arrays(self, interrupted: bool) -> None:
         """Memory stays while arrays lie over it, and weft_close with it: the job is not kept waiting for that. What weft_close
         would tell, of a worker that could not go on, is told here."""
         try:
             if self._unhandled is not None:
-                self.fail(self._unhandled.text, self._unhandled.code)
+                self.fail(*self._unhandled)
+            elif interrupted:
+                self.fail("closed while another call of it waited", Code.INTERRUPTED)
             else:
                 self._now(lib.weft_leave)
         except Error:
@@ -442,15 +444,18 @@ class Worker:
         return bool(self._handle.inside) or any(thread != here for thread in list(self._handle.polls.values())) \
             or watch is not None and watch.elsewhere()
 
-    def _end_calls(self) -> None:
-        deadline = time.monotonic() + _CLOSE_TIMEOUT_S
+    def _end_calls(self) -> bool:
+        """Whether there were any."""
+        deadline, any_was = time.monotonic() + _CLOSE_TIMEOUT_S, False
         while self._waited_in():
+            any_was = True
             self._interrupt()
             if time.monotonic() > deadline:
                 self._interrupt_clear()
                 raise StateError(f"{self!r}: a call of another thread does not end within {_CLOSE_TIMEOUT_S:.0f} s of being "
                                  "interrupted; close it when that thread is done")
             time.sleep(0.001)
+        return any_was
 
     def _in_hook(self) -> bool:
         return False
@@ -487,6 +492,7 @@ class Worker:
         return not isinstance(exception, Error) or isinstance(exception, (Interrupted, UsageError, StateError))
 
 
+_NO_END = (Interrupted, Unsafe, UsageError, StateError, VersionError)  # after these the worker goes on as before
 # whose failure, if nothing comes after it, is why a worker is closed (as the library itself has it)
 _WORK = frozenset((lib.weft_join, lib.weft_update_begin, lib.weft_update_try_begin, lib.weft_update_write_all,
                    lib.weft_update_write_bucket, lib.weft_update_drain, lib.weft_update_end, lib.weft_update_replay,
@@ -531,5 +537,6 @@ class _Watch:
 
     def end(self) -> None:
         """The worker is closed by the loop that it waits in: the task goes on, and finds that."""
-        self._forget()
-        self._heard()
+        if not self._loop.is_closed():
+            self._forget()
+            self._heard()

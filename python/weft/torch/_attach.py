@@ -99,10 +99,13 @@ class Attached:
             StateError: something has.
         """
         for bound in self._bound:
-            if bound.at and bound.parameter.data_ptr() != bound.at:
-                raise StateError(f"{bound.name!r} lies at {bound.parameter.data_ptr():#x} now, and weft writes to {bound.at:#x}: "
-                                 "something moved or replaced it after join (load_state_dict(assign=True), module.to(..)); "
-                                 "copy into parameters instead, or do it before attach")
+            for site in bound.sites if bound.at else ():
+                found = site.module._parameters.get(site.name)
+                if found is None or found.data_ptr() != bound.at:
+                    where = "is no parameter of the module any more" if found is None else f"lies at {found.data_ptr():#x} now"
+                    raise StateError(f"{bound.name!r} {where}, and weft writes to {bound.at:#x}: something moved or replaced it "
+                                     "after join (load_state_dict(assign=True), module.to(..)); copy into parameters instead, or "
+                                     "do it before attach")
 
     @torch.no_grad()
     def _move(self) -> None:

@@ -13,8 +13,8 @@ import weft
 from weft import StateError, Tensor, Trainer, UsageError, dtype_name
 from weft.torch import _megatron
 from weft.torch._cuts import dense, folded_shape
-from weft.torch._names import Chosen, NamesHook, Order, Share, chosen, shares_of
-from weft.torch._survey import Content, Local, Modules, Survey, survey_of
+from weft.torch._names import Chosen, NamesHook, Order, Share, chosen, clean, shares_of
+from weft.torch._survey import Content, Local, Modules, Survey, modules_of, survey_of
 
 #: A function of the user's: (name, full tensor) of each tensor that it makes; None in the tensor's place where another
 #: rank
@@ -169,6 +169,8 @@ def declare(trainer: Trainer, model: Modules, *, names: Optional[NamesHook] = No
             return survey_of(modules, left_out, _megatron.is_buffer, matched=True)
         return survey_of(modules, lambda name: left_out(name) or name in made, choose, tuple(untie))
 
+    if not matching and names is None:
+        _refuse_others_experts(model, lambda name: left_out(name) or name in made)
     with torch.no_grad():
         survey = again(model)
         declared = Declared(again, survey, gathered)
@@ -181,6 +183,16 @@ def declare(trainer: Trainer, model: Modules, *, names: Optional[NamesHook] = No
             _register(trainer, survey, declared)
     _declared[trainer] = declared
     return declared
+
+
+def _refuse_others_experts(model: Modules, left_out: Callable[[str], bool]) -> None:
+    """Parameters that are not the same on all ranks, and do not say what they are: DeepSpeed's experts."""
+    for module in modules_of(model):
+        for path, parameter in module.named_parameters():
+            name = clean(path)
+            if getattr(parameter, "allreduce", True) is False and not left_out(name):
+                raise UsageError(f"{name!r} is marked as another on each rank (allreduce = False, as experts over ranks are): say "
+                                 "with `names` which tensor it is here, give it to `gathered`, or leave it out with `skip`")
 
 
 def _names_made(gathered: Optional[Gathered]) -> dict[str, Optional[Tensor]]:
@@ -285,9 +297,9 @@ def _match(trainer: Trainer, survey: Survey, made: dict[str, Optional[Tensor]], 
                 or not _megatron.same_shape(name, local.shape, sizes):
             wrong.append(f"{name} is {view.dtype} {list(sizes)}, and the model's {local.name} is {local.dtype} "
                          f"{list(local.shape)}")
-        if local.cut[0] == "whole" and local.memory.shape != local.shape:  # memory of it is flat, with its strides
-            wrong.append(f"the model's {local.name} {list(local.shape)} has strides {list(local.cut[1])}, and is written row after "
-                         "row: make it contiguous, or give it to `gathered`")
+        if tuple(local.memory.shape) != local.shape:  # not contiguous: the memory is flat, with what is between
+            wrong.append(f"the model's {local.name} {list(local.shape)} does not lie row after row, as it is written: make it "
+                         "contiguous, or give it to `gathered`")
         declared.keep(view.id, local)
     extra = [local for local in found.extra if not _megatron.is_padding(local, config)]
     wrong += [f"the model's {local.name} {local.dtype} {list(local.shape)} is none of them" for local in extra]

@@ -12,7 +12,7 @@ from weft.torch import _megatron
 from weft.torch._declare import Declared, declared_of
 from weft.torch._survey import Modules
 
-#: Bytes of tensors from `gathered` that are kept at a time, at most (and one tensor).
+#: Bytes of tensors from `gathered` after which what is kept is sent and let go, unless what comes next is needed for it.
 GATHERED_BYTES = 256 << 20
 
 

@@ -163,10 +163,6 @@ def local_of(name: str, parameter: Any, *, matched: bool = False) -> Local:
         raise UsageError(f"{name!r} is a part that Megatron cut, and does not say which: call "
                          "trainer.declare_model(.., train=weft.torch.megatron_train(model), ..) first, and then "
                          "weft.torch.declare")
-    if getattr(parameter, "allreduce", True) is False and not matched:
-        raise UsageError(f"{name!r} is marked as not the same on all ranks (allreduce = False, as experts over ranks are), and "
-                         "does not say what is: give it to `gathered` under its name in the checkpoint, or call "
-                         "trainer.declare_model(..) first")
     return _whole_local(name, parameter.data if isinstance(parameter, torch.nn.Parameter) else parameter)
 
 

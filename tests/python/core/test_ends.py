@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import threading
@@ -56,6 +57,29 @@ def test_failure__of_a_rank_with_arrays_over_its_memory_is_told_all_the_same():
         with pytest.raises(weft.Error, match="inference 0.*hook.*ValueError: no room for scales"):
             sender.publish(2, values(2))
         assert array.bytes == 96 * 32 * 4
+
+
+def test_handled_failure__of_a_rank_with_arrays_is_not_told():
+    with pair() as (sender, receiver):
+        for version in (1, 2):
+            sends = Thread(sender.publish, version, values(version))
+            receiver.wait(version)
+            sends.done()
+        array = receiver.memory("qk")
+        with pytest.raises(weft.VersionError):
+            receiver.wait(1)
+        receiver.close()
+        sender.leave()
+        assert right(array, 2)
+
+
+def test_write__of_nothing_is_refused_by_name():
+    with pair() as (sender, receiver):
+        waits = Thread(receiver.wait, 1)
+        with pytest.raises(weft.UsageError, match="NoneType is no memory"):
+            sender.publish(1, {"q": None, "k": values(1)["k"]})
+        with pytest.raises(weft.Aborted):
+            waits.done()
 
 
 def test_array__of_a_worker_that_was_closed_meanwhile_is_not_made():
@@ -210,13 +234,20 @@ with controller() as running:
     assert "weft t0: > hello" in done.stdout and not done.stderr, done.stderr
 
 
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        return listener.getsockname()[1]
+
+
 @pytest.mark.parametrize("mode", [0o700, 0o755])
 def test_of_launch__makes_the_key_that_the_others_wait_for(tmp_path, monkeypatch, mode):
     for name in [name for name in os.environ if name.startswith(("WEFT_", "PMI_", "OMPI_", "SLURM_"))]:
         if name not in ("WEFT_BIN", "WEFT_LIBRARY"):
             monkeypatch.delenv(name)
     for name, value in {"WEFT_CONTROLLER": "auto", "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2",
-                        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "39517", "XDG_RUNTIME_DIR": str(tmp_path)}.items():
+                        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port() - 100),
+                        "XDG_RUNTIME_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     launch = weft.launch_find()
     assert launch.starts_controller and launch.key_waits

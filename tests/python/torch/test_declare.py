@@ -247,6 +247,7 @@ def test_parameter__that_is_marked_as_another_on_each_rank_is_refused():
     next(model.parameters()).allreduce = False  # DeepSpeed's experts
     with pytest.raises(weft.UsageError, match="allreduce = False"):
         weft.torch.declare(Recorder(), model)
+    weft.torch.declare(Recorder(), model, names=lambda name, parameter: name)  # the user says what they are
 
 
 def test_declare__that_was_refused_has_declared_nothing_and_can_be_called_again():
