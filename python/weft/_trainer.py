@@ -386,8 +386,18 @@ class Trainer(Worker):
 
     def publish(self, version: int, data: Data) -> None:
         """begin, write_all, end; where one fails, abort."""
-        with self.update(version):
-            self.write_all(data)
+        self.begin(version)
+        try:
+            self._waiting(self._write_and_end, *self._all(data), made_by=self._call)
+            self._ended()
+        except BaseException as failure:
+            self._give_up(failure)
+            raise
+
+    def _write_and_end(self, *everything: Any) -> int:
+        """In one: handing a call over costs a tenth of a millisecond."""
+        self._now(lib.weft_update_write_all, *everything)
+        return self._now(lib.weft_update_end)
 
     async def publish_async(self, version: int, data: Data) -> None:
         """``publish`` for an event loop."""

@@ -5,7 +5,7 @@
     python tests/bench/python_trainer.py CHECKPOINT      of Qwen2.5-0.5B, made by `weft checkpoint make`
 
 update   a trainer of Python beside weft-worker as the trainer, the same rank on the other side: seconds from the beginning of an
-         update to its end, medians of 9 in turns, and their ratio (of Python: around publish; of weft-worker: what it prints)
+         update to its end, medians of 9 in turns, and the median of their ratios turn by turn (of Python: around publish; of weft-worker: what it prints)
 write    microseconds of one Trainer.write of a small tensor of torch, of 2000, all of it; and of weft's own call in it
 """
 import json
@@ -97,11 +97,12 @@ def write_microseconds():
 def main(checkpoint):
     both = {"python": [], "program": []}
     for _ in range(TURNS):
-        both["program"] += job(program_seconds, checkpoint)
-        both["python"] += job(python_seconds)
+        both["program"].append(statistics.median(job(program_seconds, checkpoint)))
+        both["python"].append(statistics.median(job(python_seconds)))
     python, program = (statistics.median(both[name]) for name in ("python", "program"))
+    ratio = statistics.median(mine / its for mine, its in zip(both["python"], both["program"]))
     print(json.dumps({"bench": "python_update", "model": MODEL, "python_s": round(python, 4), "program_s": round(program, 4),
-                      "ratio": round(python / program, 3)}))
+                      "ratio": round(ratio, 3)}))
     whole, own = write_microseconds()
     print(json.dumps({"bench": "python_write", "tensors": TENSORS, "write_us": round(whole, 2), "library_us": round(own, 2),
                       "python_us": round(whole - own, 2)}))
