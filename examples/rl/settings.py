@@ -13,6 +13,7 @@ import task
 SYNCS = ("weft", "broadcast")
 TRANSPORTS = ("shm", "tcp")
 PARALLELS = ("fsdp2", "ddp")
+POSITIONS = 64  # of both models: a prompt and its answer
 
 # config.json of both models; every other number is the family's own. The vocabulary is larger than the task needs, so that
 # two ranks of an engine have tokens each.
@@ -20,11 +21,11 @@ MODELS: dict[str, dict[str, Any]] = {
     "qwen2": {
         "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "torch_dtype": "float32", "vocab_size": task.VOCAB,
         "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+        "num_key_value_heads": 2, "max_position_embeddings": POSITIONS, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
         "hidden_act": "silu", "initializer_range": 0.02, "tie_word_embeddings": False},
     "gpt2": {
         "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "torch_dtype": "float32", "vocab_size": task.VOCAB,
-        "n_embd": 256, "n_layer": 2, "n_head": 4, "n_positions": 64, "layer_norm_epsilon": 1e-5,
+        "n_embd": 256, "n_layer": 2, "n_head": 4, "n_positions": POSITIONS, "layer_norm_epsilon": 1e-5,
         "activation_function": "gelu_new", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
         "initializer_range": 0.02, "tie_word_embeddings": True, "bos_token_id": None, "eos_token_id": None},
 }
@@ -134,10 +135,9 @@ def _problem(settings: Settings) -> str:
     for name in ("trainers", "engines"):
         if settings.prompts % getattr(settings, name):
             return f"--prompts {settings.prompts} cannot be shared out evenly to {getattr(settings, name)} {name}"
-    positions = 64  # of both models
-    if 2 * settings.digits > positions:
+    if 2 * settings.digits > POSITIONS:
         return (f"--digits {settings.digits}: a prompt and its answer are {2 * settings.digits} tokens, and the models have "
-                f"{positions} positions")
+                f"{POSITIONS} positions")
     if not 0 <= settings.seed < 1 << 62:
         return f"--seed {settings.seed}: give a number from 0 to {(1 << 62) - 1}"
     for name in ("learning_rate", "clip", "bucket_mib", "timeout_s"):

@@ -106,8 +106,9 @@ def synchronised(published: float, engines: "list[dict[str, float]]") -> "dict[s
 
 def progress(row: "dict[str, Any]", settings: run_settings.Settings) -> None:
     if row["step"] == 1 or row["step"] % 10 == 0 or row["step"] == settings.steps:
+        sync = "none" if row["sync_s"] is None else f"{row['sync_s'] * 1e3:.1f} ms"  # a batch of the version before
         print(f"{settings.sync:>9}: step {row['step']:>4}/{settings.steps}  reward {row['reward']:.3f}  "
-              f"sync {(row['sync_s'] or 0) * 1e3:7.1f} ms  staleness {row['staleness']}  "
+              f"sync {sync:>9}  staleness {row['staleness']}  "
               f"generate {row['generate_s']:.2f} s  train {row['train_s']:.2f} s", flush=True)
 
 

@@ -388,7 +388,7 @@ class Trainer(Worker):
         """begin, write_all, end; where one fails, abort."""
         self.begin(version)
         try:
-            self._waiting(self._write_and_end, *self._all(data), made_by=self._call)
+            self._handed(self._write_and_end, *self._all(data))
             self._ended()
         except BaseException as failure:
             self._give_up(failure)

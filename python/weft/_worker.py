@@ -211,16 +211,19 @@ class Worker:
                 return views
             views.append(made(len(views), view))
 
-    def _waiting(self, function: Any, *arguments: Any, progress: Optional[Callable[[Progress], None]] = None,
-                 made_by: Optional[Callable[..., int]] = None) -> int:
-        """A call that waits: in the main thread it ends where a signal's handler raises."""
+    def _waiting(self, function: Any, *arguments: Any) -> int:
+        """A call of the library that waits: in the main thread it ends where a signal's handler raises."""
+        return self._handed(self._now, function, *arguments)
+
+    def _handed(self, function: Callable[..., int], *arguments: Any,
+                progress: Optional[Callable[[Progress], None]] = None) -> int:
+        """The same of a function of ours that makes such calls."""
         began = time.monotonic()
 
         def tick() -> None:
             assert progress is not None
             progress(Progress(time.monotonic() - began, _log.last.get(self._who, "")))
-        result: int = _waits.call(self._interrupt, self._interrupt_clear, made_by or self._now, function, *arguments,
-                                  tick=tick if progress else None)
+        result: int = _waits.call(self._interrupt, self._interrupt_clear, function, *arguments, tick=tick if progress else None)
         return result
 
     def _until(self, attempt: Callable[[], int]) -> None:
@@ -243,10 +246,14 @@ class Worker:
         finally:
             self._watch = None
 
-    async def _in_thread(self, function: Any, *arguments: Any, made_by: Optional[Callable[..., int]] = None) -> int:
-        """A wait without a try: in a thread, which is over when this is, cancelled or not. Each has its own: the loop's pool
-        may be full of workers that wait for one another."""
-        done: asyncio.Future[int] = _waits.in_loop(made_by or self._now, function, *arguments)
+    async def _in_thread(self, function: Any, *arguments: Any) -> int:
+        """``_waiting`` for an event loop, of what has no try."""
+        return await self._threaded(self._now, function, *arguments)
+
+    async def _threaded(self, function: Callable[..., int], *arguments: Any) -> int:
+        """``_handed`` for an event loop: in a thread, which is over when this is, cancelled or not. Each has its own: the
+        loop's pool may be full of workers that wait for one another."""
+        done: asyncio.Future[int] = _waits.in_loop(function, *arguments)
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
@@ -312,23 +319,19 @@ class Worker:
             WaitTimeout: with who is missing. Other errors: the worker can only be closed.
         """
         if self._state != "joined" or self._join_done:  # else Ctrl-C came when it was over, but for the callbacks
-            self._waiting(self._joining, milliseconds(timeout_s), progress=progress, made_by=self._call)
+            self._handed(self._joining, milliseconds(timeout_s), progress=progress)
         self._after_join()
 
     async def join_async(self, timeout_s: Optional[float] = None) -> None:
         """``join`` for an event loop. Cancelled, it can be called again, and goes on where it was."""
         if self._state != "joined" or self._join_done:
-            await self._in_thread(self._joining, milliseconds(timeout_s), made_by=self._call)
+            await self._threaded(self._joining, milliseconds(timeout_s))
         self._after_join()
 
     def _joining(self, timeout_ms: int) -> int:
         rc = self._now(lib.weft_join, timeout_ms)
         self._state = "joined"
         return rc
-
-    @staticmethod
-    def _call(function: Callable[..., int], *arguments: Any) -> int:
-        return function(*arguments)
 
     def _after_join(self) -> None:
         while self._joined_callbacks:

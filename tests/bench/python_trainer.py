@@ -5,7 +5,8 @@
     python tests/bench/python_trainer.py CHECKPOINT      of Qwen2.5-0.5B, made by `weft checkpoint make`
 
 update   a trainer of Python beside weft-worker as the trainer, the same rank on the other side: seconds from the beginning of an
-         update to its end, medians of 9 in turns, and the median of their ratios turn by turn (of Python: around publish; of weft-worker: what it prints)
+         update to its end, medians of 9 in turns, and the median of their ratios turn by turn (of Python: around publish; of
+         weft-worker: what it prints)
 write    microseconds of one Trainer.write of a small tensor of torch, of 2000, all of it; and of weft's own call in it
 """
 import json
