@@ -20,10 +20,15 @@ Hook = Callable[[int], None]
 
 class Transform(NamedTuple):
     """fp8 in blocks (weft_transform of weft.h): ``from_block`` is the tensor's, ``to_block`` the parameter's, each (rows,
-    columns) or None where there are none; ``scales_part``: the piece is the parameter's F32 scales, and not its elements."""
+    columns) or None where there are none; ``scales_part``: the piece is the parameter's F32 scales, and not its elements.
+    Or another order of elements without blocks: ``transposed``, column by column of a box of two dimensions, each a row of
+    the parameter (of three: one matrix of the first), or ``padded_row``, elements of the parameter that a row has, which is
+    all dimensions of the box but its first two; behind the box's own are zeroes."""
     from_block: Optional[tuple[int, int]] = None
     to_block: Optional[tuple[int, int]] = None
     scales_part: bool = False
+    transposed: bool = False
+    padded_row: Optional[int] = None
 
 
 class Inference(Worker):
@@ -129,7 +134,8 @@ class Inference(Worker):
     def declare_transformed_piece(self, tensor: Tensor, param: Union[int, str], *, lo: Optional[Sequence[int]] = None,
                                   hi: Optional[Sequence[int]] = None, offset_bytes: int = 0,
                                   transform: Optional[Transform] = None, scales: Optional[Tensor] = None) -> None:
-        """``declare_piece``, with fp8 in blocks: out of blocks, into them, or both (weft_declare_transformed_piece).
+        """``declare_piece``, with fp8 in blocks: out of blocks, into them, or both; or with elements in another order
+        (weft_declare_transformed_piece).
 
         Args:
             scales: with a ``from_block``, the tensor of its scales.
@@ -149,6 +155,12 @@ class Inference(Worker):
         how.from_rows, how.from_columns = transform.from_block or (0, 0)
         how.to_rows, how.to_columns = transform.to_block or (0, 0)
         how.scales_part = int(transform.scales_part)
+        if transform.transposed and transform.padded_row is not None:
+            raise UsageError(f"{tensor.name!r}: a piece is transposed or has padded rows, not both")
+        if transform.padded_row is not None:
+            how.order, how.to_columns = lib.WEFT_PADDED_ROWS, transform.padded_row
+        elif transform.transposed:
+            how.order = lib.WEFT_TRANSPOSED
         self._now(lib.weft_declare_transformed_piece, struct, low, high, self._id(param), offset_bytes, how,
                   ffi.NULL if scales is None else described("weft_tensor", scales, keep))
 

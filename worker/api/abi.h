@@ -24,7 +24,7 @@ struct weft_memory;
 	X(MEMORY,      weft_memory,      stream,         stream,           stream) \
 	X(TENSOR,      weft_tensor,      shape,          shape,            shape) \
 	X(PARAM,       weft_param,       memory,         memory,           memory) \
-	X(TRANSFORM,   weft_transform,   reserved,       scales_part,      reserved) \
+	X(TRANSFORM,   weft_transform,   order,          order,            order) \
 	X(SLICE,       weft_slice,       memory,         memory,           memory) \
 	X(TENSOR_VIEW, weft_tensor_view, bytes,          bytes,            bytes) \
 	X(HOLDING,     weft_holding,     stride,         stride,           stride) \

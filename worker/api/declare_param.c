@@ -118,6 +118,16 @@ static int check_transformed(const struct transform *transform, const weft_tenso
 	static const char call[] = "weft_declare_transformed_piece";
 	uint64_t rows, columns;
 
+	if (!transform_valid(transform) && transform->part > TRANSFORM_SCALES)
+		return error_set(error, ERROR_USAGE,
+				 "%s: tensor %s: order %s with blocks of %ux%u to %ux%u: what is "
+				 "transposed has none, and padded rows are to_columns elements (1 "
+				 "to %u) with to_rows 0",
+				 call, tensor->name,
+				 transform->part == TRANSFORM_PADDED ? "WEFT_PADDED_ROWS"
+								     : "WEFT_TRANSPOSED",
+				 transform->from_rows, transform->from_columns, transform->to_rows,
+				 transform->to_columns, TRANSFORM_BLOCK_MAX);
 	if (!transform_valid(transform))
 		return error_set(error, ERROR_USAGE,
 				 "%s: tensor %s: blocks of %ux%u to %ux%u%s: rows and columns of a "
@@ -232,6 +242,29 @@ int weft_declare_piece(weft_worker *worker, const weft_tensor *tensor, const uin
 	return worker_answer(worker, rc, &inner, error);
 }
 
+static int part_of(const weft_transform *taken, struct transform *transform, struct error *error)
+{
+	static const enum transform_part parts[] = {TRANSFORM_VALUES, TRANSFORM_TRANSPOSED,
+						    TRANSFORM_PADDED};
+
+	*transform = (struct transform){TRANSFORM_SCALES, taken->from_rows, taken->from_columns,
+					taken->to_rows, taken->to_columns};
+	if (taken->order >= sizeof(parts) / sizeof(*parts))
+		return error_set(error, ERROR_USAGE,
+				 "weft_declare_transformed_piece: order %u; WEFT_AS_IT_LIES (0), "
+				 "WEFT_TRANSPOSED (1) and WEFT_PADDED_ROWS (2) are known",
+				 taken->order);
+	if (taken->scales_part && taken->order)
+		return error_set(
+			error, ERROR_USAGE,
+			"weft_declare_transformed_piece: scales_part with order %u; scales "
+			"lie as they are: set order to 0",
+			taken->order);
+	if (!taken->scales_part)
+		transform->part = parts[taken->order];
+	return 0;
+}
+
 int weft_declare_transformed_piece(weft_worker *worker, const weft_tensor *tensor,
 				   const uint64_t *src_lo, const uint64_t *src_hi, uint32_t param,
 				   uint64_t offset, const weft_transform *transform,
@@ -243,9 +276,8 @@ int weft_declare_transformed_piece(weft_worker *worker, const weft_tensor *tenso
 	struct error inner;
 	int rc = transform ? abi_take(ABI_TRANSFORM, call, transform, &taken, &inner) : 0;
 
-	piece.transform = (struct transform){
-		taken.scales_part ? TRANSFORM_SCALES : TRANSFORM_VALUES, taken.from_rows,
-		taken.from_columns, taken.to_rows, taken.to_columns};
+	if (!rc)
+		rc = part_of(&taken, &piece.transform, &inner);
 	if (!rc)
 		rc = take_piece(worker, call, tensor, src_lo, src_hi, &piece, scales, &inner);
 	return worker_answer(worker, rc, &inner, error);

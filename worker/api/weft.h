@@ -268,12 +268,16 @@ WEFT_API int weft_declare_piece(weft_worker *worker, const weft_tensor *tensor,
 /* fp8 in blocks, as checkpoints like DeepSeek-V3's keep it: F8_E4M3 elements, and a matrix of one
  * F32 a block of rows x columns, which the block's elements are multiplied with. `from` is the
  * tensor's block, `to` param's; 0 and 0: not in blocks. */
+#define WEFT_AS_IT_LIES   0 /* of weft_transform.order */
+#define WEFT_TRANSPOSED   1 /* column by column of the box, each a row of param; a box of three dimensions is one matrix */
+#define WEFT_PADDED_ROWS  2 /* each row, which is all of the box but its first two dimensions, is to_columns elements of
+			     * param: the box's own, then zeroes. to_rows is 0 */
 typedef struct weft_transform {
 	size_t size;
 	uint32_t from_rows, from_columns;
 	uint32_t to_rows, to_columns;
 	int scales_part;           /* 1: the piece is param's F32 scales; 0: its elements */
-	uint32_t reserved;         /* 0 */
+	uint32_t order;            /* WEFT_AS_IT_LIES, .. ; the other two are of elements without blocks */
 } weft_transform;
 #define WEFT_TRANSFORM_INIT WEFT_INIT(weft_transform)
 /* Inference: the same, and the bytes are transformed so (NULL: as weft_declare_piece). src starts at a

@@ -144,6 +144,17 @@ static void test_made_piece__is_declared_or_refused_by_name(void **state)
 				    both = {sizeof(both), 4, 4, 2, 3, 0, 0};
 	static const uint64_t lo[2] = {0, 0}, inside[2] = {1, 0}, hi[2] = {8, 6};
 	static const weft_transform half = {sizeof(half), 4, 0, 0, 0, 0, 0};
+	static const weft_transform odd = {.size = sizeof(odd), .order = 3},
+				    scales_turned = {.size = sizeof(odd),
+						     .to_rows = 2,
+						     .to_columns = 3,
+						     .scales_part = 1,
+						     .order = WEFT_TRANSPOSED},
+				    turned_blocks = {.size = sizeof(odd),
+						     .to_rows = 2,
+						     .to_columns = 3,
+						     .order = WEFT_TRANSPOSED},
+				    unpadded = {.size = sizeof(odd), .order = WEFT_PADDED_ROWS};
 	static const weft_options options = {
 		.size = sizeof(options), .controller = "tcp://127.0.0.1:9", .role = WEFT_INFERENCE};
 	weft_worker *rank;
@@ -176,6 +187,11 @@ static void test_made_piece__is_declared_or_refused_by_name(void **state)
 		&both, &short_scales);
 	REFUSED(ERROR_USAGE, "blocks of 4x0 to 0x0: rows and columns", &fp8, lo, hi, 0, 0, &half,
 		&scales);
+	REFUSED(ERROR_USAGE, "order 3; WEFT_AS_IT_LIES (0)", &bf16, lo, hi, 2, 0, &odd, NULL);
+	REFUSED(ERROR_USAGE, "scales_part with order 1", &bf16, lo, hi, 1, 0, &scales_turned, NULL);
+	REFUSED(ERROR_USAGE, "order WEFT_TRANSPOSED with blocks of 0x0 to 2x3", &bf16, lo, hi, 2, 0,
+		&turned_blocks, NULL);
+	REFUSED(ERROR_USAGE, "order WEFT_PADDED_ROWS", &bf16, lo, hi, 2, 0, &unpadded, NULL);
 #undef REFUSED
 	rig_ok(weft_declare_transformed_piece(rank, &fp8, lo, hi, 0, 0, &both, &scales, &error),
 	       &error);
