@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an engine is, in its own process: versions, sizes, options, parameters, and what each of them is made of.
+
+Two ways lead to a layout, and where both do they must agree:
+
+    rows    Weft's own tables for the model's class, with the options that the engine's arguments and its list of parameters say
+    probe   marked weights through the engine's own loader
+
+A list of parameters cannot tell [gate, up] from [up, gate]; a probe can. Where they differ the option that agrees is looked
+for, and where there is none the probe is believed, since it is the engine itself.
+"""
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any, Mapping, Optional
+
+from weft._dtypes import dtype_of
+from weft._errors import ConfigError, ConflictError, Error, UnsupportedError, UsageError
+from weft._structs import Tensor
+from weft.engines._endpoint import LAYOUTS
+from weft.engines._engine import Engine, engine_of
+from weft.engines._layout import Layout, from_rows, tensors_of_folder
+from weft.engines._probe import Probed, probe
+
+_SAY = re.compile(r"; say (no )?([a-z0-9_]+)=([^ ,;]+)")
+_ORDERS = ("expert_halves=up_gate",)  # what no list of parameters shows: tried where the probe disagrees
+_HINTS_MAX = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """An engine rank.
+
+    Attributes:
+        engine, version: "vllm", "0.33.0".
+        rank, ranks: this process's among the engine's.
+        infer: the --infer spec of one engine ("tp=4,ep=4,names=vllm"); "" where no row knows the model's class.
+        model: the class's name, as config.json has it.
+        params: the engine's own parameters: name, dtype, shape.
+        layout: what they are made of, or None where neither way leads to one (``refusals`` says why).
+        notes: what was decided and by what, a line each.
+        moved: parameters that post-load work has changed, each with how.
+        refusals: why weft must not write into this engine as it runs; empty where it may.
+    """
+    engine: str
+    version: str
+    rank: int
+    ranks: int
+    infer: str
+    model: str
+    params: tuple[Tensor, ...]
+    layout: Optional[Layout]
+    notes: tuple[str, ...]
+    moved: tuple[str, ...]
+    refusals: tuple[str, ...]
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """Parameters that the engine computes from what it loads, which no write can make."""
+        return () if self.layout is None else tuple(f"{param.name}: {param.computed}" for param in self.layout.params
+                                                    if param.computed)
+
+    def __str__(self) -> str:
+        lines = [f"{self.engine} {self.version}, rank {self.rank} of {self.ranks}, {self.model}, {len(self.params)} parameters",
+                 f"--infer engines=N,{self.infer}" if self.infer else "no --infer: weft has no rows for this class"]
+        lines += self.notes
+        lines += [f"moved after the load: {line}" for line in self.moved[:8]]
+        lines += [f"refused: {line}" for line in self.refusals]
+        return "\n".join(lines)
+
+
+def describe(model: Any, *, config: Any = None, tensors: Optional[Mapping[str, Tensor]] = None,
+             layout: str = "auto") -> Description:
+    """Reads an engine in its own process. The live model is not touched.
+
+    Args:
+        model: the module that the engine runs, or the worker or model runner that has it.
+        config: vLLM: its VllmConfig, where the first argument does not lead to it.
+        tensors: what trainers send, by name. None: the checkpoint in the engine's folder.
+        layout: "auto", "rows" or "probe".
+
+    Raises:
+        UsageError: it is no engine that weft knows.
+    """
+    if layout not in LAYOUTS:
+        raise UsageError(f"layout is one of {', '.join(LAYOUTS)}, not {layout!r}")
+    engine = engine_of(model, config)
+    return _Reading(engine, tensors, "auto" if layout == "loader" else layout).description()
+
+
+class _Reading:
+    """One description in the making."""
+
+    def __init__(self, engine: Engine, tensors: Optional[Mapping[str, Tensor]], way: str):
+        self.engine, self.way = engine, way
+        self.live = tuple(Tensor(name, dtype_of(param.dtype).name, tuple(param.shape))
+                          for name, param in engine.model.named_parameters())
+        self.given = None if tensors is None else dict(tensors)
+        self.notes: list[str] = []
+        self.refusals = list(engine.refusals())
+        self.infer = ""
+
+    def description(self) -> Description:
+        engine = self.engine
+        rows = self._rows() if self.way != "probe" else None
+        probed = self._probe(rows) if self.way != "rows" else None
+        layout = self._agreed(rows, probed)
+        if layout is None:
+            self.refusals.append("no layout: " + ("; ".join(self.notes) or "neither rows nor probe gave one"))
+        config = engine.hf_config()
+        return Description(engine.name, engine.version(), engine.rank(), engine.ranks(), self.infer,
+                           (config.get("architectures") or [type(engine.model).__name__])[0], self.live, layout,
+                           tuple(self.notes), () if probed is None else probed.moved, tuple(self.refusals))
+
+    # ---- rows
+
+    def _rows(self, *more: str) -> Optional[Layout]:
+        """With each option that the comparison with the engine's own list asks for."""
+        sizes = dict(self.engine.sizes())
+        for option in more:
+            key, _, value = option.partition("=")
+            sizes[key] = value
+        config = self._trained_config(sizes)
+        for _ in range(_HINTS_MAX):
+            infer = ",".join(f"{key}={value}" for key, value in sizes.items())
+            try:
+                layout = from_rows(config, infer, self.engine.rank(), self.live)
+            except (ConfigError, UsageError) as error:
+                said = _SAY.search(str(error))
+                if said is None or (not said[1] and sizes.get(said[2]) == said[3]):
+                    self.notes.append(f"rows: {str(error).splitlines()[0]} (with {infer})")
+                    return None
+                if said[1]:
+                    sizes.pop(said[2], None)
+                else:
+                    sizes[said[2]] = said[3]
+                continue
+            self.infer = infer
+            return layout
+        self.notes.append(f"rows: no set of options agrees with the engine's parameters (last {infer})")
+        return None
+
+    def _trained_config(self, sizes: "dict[str, str]") -> "dict[str, Any]":
+        """The model's config as trainers have it: in BF16 where the engine is in fp8 blocks and they send no scales."""
+        config = self.engine.hf_config()
+        quantised = config.get("quantization_config") or {}
+        block = quantised.get("weight_block_size")
+        if self.given is not None and block and not any(name.endswith("_scale_inv") for name in self.given):
+            config = {key: value for key, value in config.items() if key != "quantization_config"}
+            sizes["fp8"] = f"{block[0]}x{block[1]}"
+            self.notes.append(f"trainers send no scales: quantised on the way, in blocks of {sizes['fp8']}")
+        return config
+
+    # ---- probe
+
+    def _checkpoint(self, rows: Optional[Layout]) -> "dict[str, Tensor]":
+        """What the engine's loader is given: the files' tensors, else what rows or trainers say."""
+        try:
+            return tensors_of_folder(self.engine.folder())
+        except UsageError:
+            if rows is not None and "fp8" not in self.infer:
+                return dict(rows.tensors)
+            if self.given is not None:
+                return dict(self.given)
+            raise
+
+    def _probe(self, rows: Optional[Layout]) -> Optional[Probed]:
+        try:
+            return probe(self.engine, self._checkpoint(rows))
+        except Error as error:
+            self.notes.append(f"probe: {error}")
+        except Exception as error:  # of the engine's own code, which may not run on this machine
+            self.notes.append(f"probe: {self.engine.name}'s own loader failed on marked weights: {type(error).__name__}: {error}")
+        if self.way == "probe":
+            self.refusals.append(self.notes[-1])
+        return None
+
+    # ---- both
+
+    def _agreed(self, rows: Optional[Layout], probed: Optional[Probed]) -> Optional[Layout]:
+        if probed is None:
+            return self._rows_alone(rows) if rows is not None else None
+        layout = probed.layout
+        if any(param.computed for param in layout.params):
+            return layout
+        if rows is None:
+            self.notes.append(f"layout: by a probe of {probed.layers} layers")
+            return layout
+        differing = rows.differences(layout)
+        if not differing:
+            self.notes.append(f"layout: rows, and a probe of {probed.layers} layers agrees")
+            return rows
+        for option in _ORDERS:
+            notes, infer = list(self.notes), self.infer
+            other = self._rows(option)
+            if other is not None and not other.differences(layout):
+                self.notes.append(f"layout: rows with {option}, which a probe of {probed.layers} layers found")
+                return other
+            self.notes, self.infer = notes, infer
+        self.notes.append(f"layout: by a probe of {probed.layers} layers; rows differ in {len(differing)} parameters, first "
+                          f"{differing[0]}")
+        self.infer = ""
+        return layout
+
+    def _rows_alone(self, rows: Layout) -> Optional[Layout]:
+        """Halves of experts may lie either way, and nothing has shown which: only a user who says rows has that."""
+        if self.way == "rows" or not any("w13_weight" in param.name for param in rows.params):
+            self.notes.append("layout: rows; no probe was made" if self.way == "rows" else
+                              "layout: rows alone; nothing in this model can lie another way under the same names and shapes")
+            return rows
+        self.notes.append("a list of parameters cannot tell which half of experts' w13_weight is first, and no probe could be "
+                          "made: say layout=rows to take it as the rows have it, if you know that it is so")
+        return None
+
+
+def must(description: Description) -> Layout:
+    """The layout that may be written.
+
+    Raises:
+        UnsupportedError: there is none; with why.
+    """
+    if description.refusals:
+        raise UnsupportedError(f"{description.engine} {description.version}, rank {description.rank}: "
+                               + "; ".join(description.refusals))
+    if description.layout is None or description.computed:
+        raise ConflictError(f"{description.engine} {description.version}, rank {description.rank}: after a load it computes "
+                            f"{len(description.computed)} parameters, first {description.computed[0]}: no write makes them. "
+                            "Say layout=loader: whole tensors, through the engine's own loader")
+    return description.layout

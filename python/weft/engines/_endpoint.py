@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an engine is told by its trainers: where the job is, which ranks of it are this engine's, what trainers send. It
+travels as JSON, in whatever request of the engine's carries a dictionary."""
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Iterable, Mapping, Optional, Union
+
+from weft._dtypes import dtype_of
+from weft._errors import UsageError
+from weft._structs import Tensor
+
+LAYOUTS = ("auto", "rows", "probe", "loader")
+GivenTensor = Union[Tensor, "tuple[str, Any, Iterable[int]]"]
+
+
+def tensors_of(given: Iterable[GivenTensor]) -> tuple[Tensor, ...]:
+    """Tensors as trainers hold them whole, from (name, dtype, shape) too. A scalar has the shape (1,)."""
+    found = tuple(Tensor(str(name), dtype_of(dtype).name, tuple(int(size) for size in shape) or (1,))
+                  for name, dtype, shape in given)
+    seen: set[str] = set()
+    for tensor in found:
+        if tensor.name in seen:
+            raise UsageError(f"tensor {tensor.name!r} is listed twice: give each tensor of the checkpoint once")
+        seen.add(tensor.name)
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Endpoint:
+    """One engine's place in a job.
+
+    Attributes:
+        controller: "tcp://host:29600".
+        rank_offset: of the engine's first rank among all inference ranks of the job.
+        tensors: what trainers hold, whole, by the checkpoint's names. None: what the model's folder says.
+        job, transport, key_file: as of weft.Inference. A key never travels: `key_file` is a path on the engine's host.
+        layout: "auto", or one way to find what each parameter is made of (``Receiver``).
+        join_timeout_s, update_timeout_s: None: weft's own.
+    """
+    controller: str
+    rank_offset: int = 0
+    tensors: Optional[tuple[Tensor, ...]] = None
+    job: Optional[str] = None
+    transport: Optional[str] = None
+    key_file: Optional[str] = None
+    layout: str = "auto"
+    join_timeout_s: Optional[float] = None
+    update_timeout_s: Optional[float] = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.controller, str) or "://" not in self.controller:
+            raise UsageError(f"an endpoint's controller is \"tcp://host:port\" (Sender.controller), not {self.controller!r}")
+        if not isinstance(self.rank_offset, int) or self.rank_offset < 0:
+            raise UsageError(f"an endpoint's rank_offset is the number of inference ranks before this engine's, not "
+                             f"{self.rank_offset!r}")
+        if self.layout not in LAYOUTS:
+            raise UsageError(f"an endpoint's layout is one of {', '.join(LAYOUTS)}, not {self.layout!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it; what is None is left out."""
+        found = {name: value for name, value in vars(self).items() if value is not None}
+        if self.tensors is not None:
+            found["tensors"] = [[tensor.name, tensor.dtype, list(tensor.shape)] for tensor in self.tensors]
+        return found
+
+    @classmethod
+    def of(cls, given: "Union[Endpoint, Mapping[str, Any]]") -> "Endpoint":
+        """From what ``to_dict`` made.
+
+        Raises:
+            UsageError: a key is unknown or missing, or a value is none.
+        """
+        if isinstance(given, Endpoint):
+            return given
+        names = [field.name for field in dataclasses.fields(cls)]
+        unknown = sorted(set(given) - set(names))
+        if unknown or "controller" not in given:
+            raise UsageError(f"an endpoint has {', '.join(names)}"
+                             + (f"; {', '.join(unknown)} is none of them" if unknown else "; controller is missing")
+                             + ": give the engine what Sender.endpoint() returned")
+        values = {name: value for name, value in given.items() if value is not None}
+        if "tensors" in values:
+            values["tensors"] = tensors_of(values["tensors"])
+        return cls(**values)
