@@ -17,7 +17,9 @@ from weft._structs import Tensor
 from weft.engines._layout import Param, Piece
 from weft.engines._marks import COMPUTED, Marks
 
-_PIECES_MAX = 1 << 16  # of one parameter: beyond it its elements are shuffled, and no box describes them
+_PIECES_MAX = 1 << 16  # of one parameter: beyond it, or of so few bytes each, its elements are shuffled
+_PIECE_BYTES_LEAST = 64
+_TURNED_MAX = 64       # boxes that one transposed matrix may be of
 
 
 def param_of(name: str, dtype: torch.dtype, shape: Sequence[int], numbers: torch.Tensor, marks: Marks) -> Param:
@@ -29,8 +31,9 @@ def param_of(name: str, dtype: torch.dtype, shape: Sequence[int], numbers: torch
                                                          "loaded")
     element = dtype_of(label).bytes
     pieces = _pieces(flat, dtype, marks, element)
-    if pieces is None and len(shape) >= 2:
-        pieces = _transposed(flat, shape, dtype, marks, element)
+    if len(shape) >= 2 and (pieces is None or len(pieces) > 1):
+        turned = _transposed(flat, shape, dtype, marks, element)
+        pieces = turned if turned is not None and (pieces is None or len(turned) < len(pieces)) else pieces
     if pieces is None:
         return Param(name, label, tuple(shape), computed="its elements stand in an order that no boxes have (a shuffle of "
                                                          "a kernel's)")
@@ -68,7 +71,7 @@ def _pieces(flat: torch.Tensor, dtype: torch.dtype, marks: Marks, element: int) 
     same[1:] = (tensors[1:] == tensors[:-1]) & (tensors[1:] >= 0) & (lengths[1:] == lengths[:-1]) \
         & (first[1:] == first[:-1] + width[1:]) & (column[1:] + lengths[1:] <= width[1:])
     groups = (~same).nonzero().view(-1)
-    if groups.numel() > _PIECES_MAX:
+    if groups.numel() > min(_PIECES_MAX, 64 + flat.numel() * element // _PIECE_BYTES_LEAST):
         return None
     counts = torch.diff(groups, append=torch.tensor([starts.numel()]))
     pieces: list[Piece] = []
@@ -136,18 +139,23 @@ def _row_boxes(shape: Sequence[int], first: int, last: int, low: int,
 
 def _transposed(flat: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, marks: Marks,
                 element: int) -> Optional[list[Piece]]:
-    """A parameter whose matrices (its last two dimensions) are tensors' boxes, column by column."""
+    """A parameter whose matrices (its last two dimensions) are boxes of tensors, column by column."""
     rows, columns = shape[-2], shape[-1]
     pieces: list[Piece] = []
     for index, matrix in enumerate(flat.view(-1, rows, columns)):
-        offset = index * rows * columns * element
-        found = _pieces(matrix.t().contiguous().view(-1), dtype, marks, element)
-        if found is None or len(found) != 1 or found[0].bytes != rows * columns * element:
+        # rows that are neighbouring columns of one tensor are one box; where another begins, so does another piece
+        starts = [0, *((matrix[1:, 0] != matrix[:-1, 0] + 1).nonzero().view(-1) + 1).tolist(), rows]
+        if len(starts) > _TURNED_MAX:
             return None
-        box = found[0]
-        if len(box.lo) < 2 or len(box.lo) > 3 or len(box.lo) == 3 and box.hi[0] - box.lo[0] != 1:
-            return None
-        pieces.append(box._replace(offset_bytes=offset, transform=Transform(transposed=True)))
+        for first, last in zip(starts, starts[1:]):
+            found = _pieces(matrix[first:last].t().contiguous().view(-1), dtype, marks, element)
+            if found is None or len(found) != 1 or found[0].bytes != (last - first) * columns * element:
+                return None
+            box = found[0]
+            if len(box.lo) < 2 or len(box.lo) > 3 or len(box.lo) == 3 and box.hi[0] - box.lo[0] != 1:
+                return None
+            pieces.append(box._replace(offset_bytes=(index * rows + first) * columns * element,
+                                       transform=Transform(transposed=True)))
     return pieces
 
 

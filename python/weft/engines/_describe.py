@@ -41,6 +41,7 @@ class Description:
         layout: what they are made of, or None where neither way leads to one (``refusals`` says why).
         notes: what was decided and by what, a line each.
         moved: parameters that post-load work has changed, each with how.
+        stale: tensors that the engine derives from its parameters and that would be wrong after a direct update.
         refusals: why weft must not write into this engine as it runs; empty where it may.
     """
     engine: str
@@ -53,19 +54,23 @@ class Description:
     layout: Optional[Layout]
     notes: tuple[str, ...]
     moved: tuple[str, ...]
+    stale: tuple[str, ...]
     refusals: tuple[str, ...]
 
     @property
     def computed(self) -> tuple[str, ...]:
-        """Parameters that the engine computes from what it loads, which no write can make."""
-        return () if self.layout is None else tuple(f"{param.name}: {param.computed}" for param in self.layout.params
-                                                    if param.computed)
+        """What the engine computes from what it loads and no write can make right, each with why."""
+        computed = () if self.layout is None else tuple(f"{param.name}: {param.computed}" for param in self.layout.params
+                                                        if param.computed)
+        return computed + tuple(f"{name}: derived from parameters, and not by the step that can be repeated"
+                                for name in self.stale)
 
     def __str__(self) -> str:
         lines = [f"{self.engine} {self.version}, rank {self.rank} of {self.ranks}, {self.model}, {len(self.params)} parameters",
                  f"--infer engines=N,{self.infer}" if self.infer else "no --infer: weft has no rows for this class"]
         lines += self.notes
         lines += [f"moved after the load: {line}" for line in self.moved[:8]]
+        lines += [f"no write makes {line}" for line in self.computed[:8]]
         lines += [f"refused: {line}" for line in self.refusals]
         return "\n".join(lines)
 
@@ -96,6 +101,7 @@ class _Reading:
         self.engine, self.way = engine, way
         self.live = tuple(Tensor(name, dtype_of(param.dtype).name, tuple(param.shape))
                           for name, param in engine.model.named_parameters())
+        self.listed = self.live  # those that rows are compared with
         self.given = None if tensors is None else dict(tensors)
         self.notes: list[str] = []
         self.refusals = list(engine.refusals())
@@ -103,15 +109,20 @@ class _Reading:
 
     def description(self) -> Description:
         engine = self.engine
+        probed = self._probe() if self.way != "rows" else None
+        if probed is not None:  # what post-load work adds to the model is in no row
+            loaded = {param.name for param in probed.loaded.params}
+            added = {param.name for param in probed.layout.params} - loaded
+            self.listed = tuple(param for param in self.live if probed.like(param.name) not in added)
         rows = self._rows() if self.way != "probe" else None
-        probed = self._probe(rows) if self.way != "rows" else None
         layout = self._agreed(rows, probed)
         if layout is None:
             self.refusals.append("no layout: " + ("; ".join(self.notes) or "neither rows nor probe gave one"))
         config = engine.hf_config()
         return Description(engine.name, engine.version(), engine.rank(), engine.ranks(), self.infer,
                            (config.get("architectures") or [type(engine.model).__name__])[0], self.live, layout,
-                           tuple(self.notes), () if probed is None else probed.moved, tuple(self.refusals))
+                           tuple(self.notes), () if probed is None else probed.moved, () if probed is None else probed.stale,
+                           tuple(self.refusals))
 
     # ---- rows
 
@@ -125,7 +136,7 @@ class _Reading:
         for _ in range(_HINTS_MAX):
             infer = ",".join(f"{key}={value}" for key, value in sizes.items())
             try:
-                layout = from_rows(config, infer, self.engine.rank(), self.live)
+                layout = from_rows(config, infer, self.engine.rank(), self.listed)
             except (ConfigError, UsageError) as error:
                 said = _SAY.search(str(error))
                 if said is None or (not said[1] and sizes.get(said[2]) == said[3]):
@@ -154,20 +165,18 @@ class _Reading:
 
     # ---- probe
 
-    def _checkpoint(self, rows: Optional[Layout]) -> "dict[str, Tensor]":
-        """What the engine's loader is given: the files' tensors, else what rows or trainers say."""
+    def _checkpoint(self) -> "dict[str, Tensor]":
+        """What the engine's loader is given: the files' tensors, else what trainers send."""
         try:
             return tensors_of_folder(self.engine.folder())
         except UsageError:
-            if rows is not None and "fp8" not in self.infer:
-                return dict(rows.tensors)
             if self.given is not None:
                 return dict(self.given)
             raise
 
-    def _probe(self, rows: Optional[Layout]) -> Optional[Probed]:
+    def _probe(self) -> Optional[Probed]:
         try:
-            return probe(self.engine, self._checkpoint(rows))
+            return probe(self.engine, self._checkpoint())
         except Error as error:
             self.notes.append(f"probe: {error}")
         except Exception as error:  # of the engine's own code, which may not run on this machine
@@ -190,13 +199,13 @@ class _Reading:
         differing = rows.differences(layout)
         if not differing:
             self.notes.append(f"layout: rows, and a probe of {probed.layers} layers agrees")
-            return rows
+            return _joined(rows, layout)
         for option in _ORDERS:
             notes, infer = list(self.notes), self.infer
             other = self._rows(option)
             if other is not None and not other.differences(layout):
                 self.notes.append(f"layout: rows with {option}, which a probe of {probed.layers} layers found")
-                return other
+                return _joined(other, layout)
             self.notes, self.infer = notes, infer
         self.notes.append(f"layout: by a probe of {probed.layers} layers; rows differ in {len(differing)} parameters, first "
                           f"{differing[0]}")
@@ -214,6 +223,14 @@ class _Reading:
         return None
 
 
+def _joined(rows: Layout, probed: Layout) -> Layout:
+    """Rows, and what only a probe knows of: parameters that post-load work makes of others' elements."""
+    known = {param.name for param in rows.params}
+    more = tuple(param for param in probed.params if param.name not in known)
+    return dataclasses.replace(rows, params=rows.params + more, tensors={**probed.tensors, **rows.tensors},
+                               derived=probed.derived)
+
+
 def must(description: Description) -> Layout:
     """The layout that may be written.
 
@@ -225,6 +242,6 @@ def must(description: Description) -> Layout:
                                + "; ".join(description.refusals))
     if description.layout is None or description.computed:
         raise ConflictError(f"{description.engine} {description.version}, rank {description.rank}: after a load it computes "
-                            f"{len(description.computed)} parameters, first {description.computed[0]}: no write makes them. "
+                            f"{len(description.computed)} tensors, first {description.computed[0]}: no write makes them. "
                             "Say layout=loader: whole tensors, through the engine's own loader")
     return description.layout

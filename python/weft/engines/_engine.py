@@ -3,6 +3,8 @@
 touches the live model's parameters."""
 from __future__ import annotations
 
+import json
+import os
 from typing import Any, Callable, Iterable, Optional
 
 import torch
@@ -42,9 +44,18 @@ class Engine:
         """Keys of an --infer spec that parallel sizes and arguments say."""
         raise NotImplementedError
 
-    def hf_config(self) -> dict[str, Any]:
-        """The model's config.json."""
+    def own_config(self) -> dict[str, Any]:
+        """The model's config as the engine keeps it."""
         raise NotImplementedError
+
+    def hf_config(self) -> dict[str, Any]:
+        """The model's config.json: the file where there is one, since engines change what they keep."""
+        try:
+            with open(os.path.join(self.folder(), "config.json")) as file:
+                found: dict[str, Any] = json.load(file)
+                return found
+        except (OSError, ValueError):
+            return self.own_config()
 
     def folder(self) -> str:
         """Where the checkpoint lies on this host; a name that is no folder where it does not."""
@@ -67,8 +78,12 @@ class Engine:
         """What the engine does after a load."""
         raise NotImplementedError
 
-    def derive(self) -> None:
-        """Computes anew, on the live model, what the engine keeps beside its parameters."""
+    def context(self) -> Any:
+        """Of the live model, what ``scratch`` gives of a new one."""
+        return None
+
+    def derive(self, model: torch.nn.Module, kept: Any) -> None:
+        """Computes anew what the engine keeps beside its parameters, in the memory where it lies."""
         raise NotImplementedError
 
     def reload(self, named: Named) -> None:
@@ -134,16 +149,16 @@ def set_layers(config: Any, layers: int) -> None:
 def kept_in_place(modules: Iterable[torch.nn.Module], run: Callable[[], None]) -> None:
     """Runs what may replace tensors of modules, and has the old ones take the new values: addresses that graphs and kernels
     keep stay good."""
-    before = [(module, name, tensor) for module in modules for name, tensor in tensors_beside(module)]
+    before = [(module, name, tensor) for module in modules
+              for name, tensor in [*tensors_beside(module), *module._parameters.items()] if tensor is not None]
     run()
     for module, name, old in before:
         new = getattr(module, name, None)
-        if isinstance(new, torch.Tensor) and new is not old:
-            if new.shape == old.shape and new.dtype == old.dtype:
-                if new.data_ptr() != old.data_ptr():
-                    with torch.no_grad():
-                        old.copy_(new)
-                setattr(module, name, old)
+        if isinstance(new, torch.Tensor) and new is not old and new.shape == old.shape and new.dtype == old.dtype:
+            if new.data_ptr() != old.data_ptr():
+                with torch.no_grad():
+                    old.copy_(new)
+            setattr(module, name, old)
 
 
 def tensors_beside(module: torch.nn.Module) -> list["tuple[str, torch.Tensor]"]:

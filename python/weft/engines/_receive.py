@@ -80,7 +80,7 @@ class Receiver:
         if layout == "auto" and self.description.computed and not self.description.refusals:
             refused = "" if load is not None else self.engine.reload_refused()
             if not refused:
-                return "loader", [*notes, f"loader: after a load the engine computes {len(self.description.computed)} parameters, "
+                return "loader", [*notes, f"loader: after a load the engine computes {len(self.description.computed)} tensors, "
                                           f"first {self.description.computed[0]}"]
             notes.append(refused)
         must(self.description)
@@ -167,7 +167,7 @@ class Receiver:
         if self.way == "loader":
             self._load((name, self._loaded(tensor)) for name, tensor in self._whole.items())
         else:
-            self.engine.derive()
+            self.engine.derive(self.engine.model, self.engine.context())
         self._last["post_load_s"] = time.monotonic() - began
 
     def _loaded(self, tensor: Tensor) -> torch.Tensor:

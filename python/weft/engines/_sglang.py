@@ -84,7 +84,7 @@ class Sglang(Engine):
             found["a2a"] = "1"
         return found
 
-    def hf_config(self) -> dict[str, Any]:
+    def own_config(self) -> dict[str, Any]:
         return dict(self.config.hf_config.to_dict())
 
     def folder(self) -> str:
@@ -127,13 +127,13 @@ class Sglang(Engine):
             if method is not None and hasattr(method, "process_weights_after_loading"):
                 method.process_weights_after_loading(module)
 
-    def derive(self) -> None:
+    def derive(self, model: torch.nn.Module, kept: Any) -> None:
         """What models compute at the end of load_weights: MLA's absorbed projections."""
-        post_load = getattr(self.model, "post_load_weights", None)
+        post_load = getattr(model, "post_load_weights", None)
         if post_load is None:
             return
         with torch.no_grad():
-            kept_in_place(list(self.model.modules()), post_load)
+            kept_in_place(list(model.modules()), post_load)
 
     def reload(self, named: Named) -> None:
         from sglang.srt.model_loader.loader import DefaultModelLoader

@@ -72,7 +72,7 @@ class Vllm(Engine):
     def _experts(self) -> bool:
         return any(".experts." in name for name, _ in self.model.named_parameters())
 
-    def hf_config(self) -> dict[str, Any]:
+    def own_config(self) -> dict[str, Any]:
         return dict(self.config.model_config.hf_config.to_dict())
 
     def folder(self) -> str:
@@ -122,10 +122,13 @@ class Vllm(Engine):
         with set_current_vllm_config(kept):
             process_weights_after_loading(model, kept.model_config, _device(model))
 
-    def derive(self) -> None:
+    def context(self) -> Any:
+        return self.config
+
+    def derive(self, model: torch.nn.Module, kept: Any) -> None:
         """Attention's own tensors: MLA's absorbed projections, scales."""
-        dtype = self.config.model_config.dtype
-        layers = [module for module in self.model.modules() if _is_attention(module)]
+        dtype = kept.model_config.dtype
+        layers = [module for module in model.modules() if _is_attention(module)]
 
         def run() -> None:
             for layer in layers:
@@ -133,7 +136,7 @@ class Vllm(Engine):
                 process(dtype) if inspect.signature(process).parameters else process()
         from vllm.config import set_current_vllm_config
 
-        with set_current_vllm_config(self.config), torch.no_grad():
+        with set_current_vllm_config(kept), torch.no_grad():
             kept_in_place(layers, run)
 
     def reload_refused(self) -> str:
