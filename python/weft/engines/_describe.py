@@ -43,6 +43,7 @@ class Description:
         moved: parameters that post-load work has changed, each with how.
         stale: tensors that the engine derives from its parameters and that would be wrong after a direct update.
         refusals: why weft must not write into this engine as it runs; empty where it may.
+        reload_refused: why its own reload must not be used, where it was tried because writes alone are not enough.
     """
     engine: str
     version: str
@@ -56,6 +57,7 @@ class Description:
     moved: tuple[str, ...]
     stale: tuple[str, ...]
     refusals: tuple[str, ...]
+    reload_refused: str = ""
 
     @property
     def computed(self) -> tuple[str, ...]:
@@ -122,7 +124,7 @@ class _Reading:
         return Description(engine.name, engine.version(), engine.rank(), engine.ranks(), self.infer,
                            (config.get("architectures") or [type(engine.model).__name__])[0], self.live, layout,
                            tuple(self.notes), () if probed is None else probed.moved, () if probed is None else probed.stale,
-                           tuple(self.refusals))
+                           tuple(self.refusals), "" if probed is None else probed.reload_refused)
 
     # ---- rows
 
@@ -136,7 +138,7 @@ class _Reading:
         for _ in range(_HINTS_MAX):
             infer = ",".join(f"{key}={value}" for key, value in sizes.items())
             try:
-                layout = from_rows(config, infer, self.engine.rank(), self.listed)
+                layout = from_rows(config, infer, self.engine.place(), self.listed)
             except (ConfigError, UsageError) as error:
                 said = _SAY.search(str(error))
                 if said is None or (not said[1] and sizes.get(said[2]) == said[3]):

@@ -33,8 +33,12 @@ class Engine:
         raise NotImplementedError
 
     def rank(self) -> int:
-        """Of this process among the engine's, from 0."""
+        """Of this process among the engine's, replicas of it (data parallel) included, from 0."""
         raise NotImplementedError
+
+    def place(self) -> int:
+        """The rank in its replica: what --infer counts."""
+        return self.rank()
 
     def ranks(self) -> int:
         """How many the engine has."""
@@ -86,8 +90,8 @@ class Engine:
         """Computes anew what the engine keeps beside its parameters, in the memory where it lies."""
         raise NotImplementedError
 
-    def reload(self, named: Named) -> None:
-        """The engine's own way to load weights into the live model, with all that it does after a load."""
+    def reload(self, model: torch.nn.Module, kept: Any, named: Named) -> None:
+        """The engine's own way to load weights into a model that runs, with all that it does after a load."""
         raise NotImplementedError
 
     def reload_refused(self) -> str:

@@ -39,12 +39,15 @@ class Probed:
         loaded: as the loader leaves it, before post-load work; of the probed layers alone.
         moved: parameters whose elements post-load work has moved or computed, each with a word.
         stale: tensors that would not be right after a direct update, and repeating the engine's last post-load step.
+        reload_refused: why the engine's own reload must not be used: what it left otherwise than a first load does. "" where it
+            was right, or was not tried because writes alone are enough.
         layers: how many a stage were probed.
     """
     layout: Layout
     loaded: Layout
     moved: tuple[str, ...]
     stale: tuple[str, ...]
+    reload_refused: str
     layers: int
     names: "dict[str, str]" = dataclasses.field(default_factory=dict)
 
@@ -97,8 +100,9 @@ def probe(engine: Engine, tensors: "dict[str, Tensor]") -> Probed:
     params = [_of_live(name, placed, live, tensors) for name in live]
     layout = Layout(tuple(param for param in params if param is not None), dict(tensors), "probe", reading.derived)
     names = {name: _like_name(name, final, live) or name for name in live}
-    return Probed(layout, Layout(tuple(loaded.values()), few, "the loader"), reading.moved(final), reading.stale(final), layers,
-                  names)
+    stale = reading.stale(final)
+    wrong = reading.reload_wrong() if stale or any(param.computed for param in final.values()) else ""
+    return Probed(layout, Layout(tuple(loaded.values()), few, "the loader"), reading.moved(final), stale, wrong, layers, names)
 
 
 class _Reading:
@@ -190,6 +194,20 @@ class _Reading:
         mine, other = _all_tensors(model), _all_tensors(wanted)
         return tuple(name for name in other if self._changes(name) and name in mine and not final.get(name, _NONE).computed
                      and not _equal(mine[name], other[name]))
+
+
+    def reload_wrong(self) -> str:
+        """The engine's own reload rehearsed: of the last load's weights, into the model before it."""
+        (model, context), (wanted, _) = self.last
+        try:
+            with torch.no_grad():
+                self.engine.reload(model, context, self.marks.named(self.marks.loads + 1, torch.device("cpu")))
+        except Exception as error:  # the engine's own code
+            return f"{self.engine.name}'s own reload failed on marked weights: {type(error).__name__}: {error}"
+        mine, other = _all_tensors(model), _all_tensors(wanted)
+        wrong = [name for name in other if self._changes(name) and not (name in mine and _equal(mine[name], other[name]))]
+        return f"{self.engine.name}'s own reload leaves {len(wrong)} tensors otherwise than a first load does, first {wrong[0]}" \
+            if wrong else ""
 
 
 _NONE = Param("", "U8", ())

@@ -62,7 +62,7 @@ class Receiver:
         self.way, self.notes = self._decide(endpoint.layout, load)
         for line in (f"{self.description.engine} {self.description.version}: {self.way}", *self.notes):
             log.info("rank %d: %s", self.description.rank, line)
-        self._load = load or self.engine.reload
+        self._load = load or self._reload
         self._at: dict[str, int] = {}
         self._started = 0.0
         self._last: dict[str, float] = {}
@@ -78,7 +78,7 @@ class Receiver:
         if layout == "loader":
             return "loader", [*notes, "loader: as the trainers asked"]
         if layout == "auto" and self.description.computed and not self.description.refusals:
-            refused = "" if load is not None else self.engine.reload_refused()
+            refused = "" if load is not None else self.engine.reload_refused() or self.description.reload_refused
             if not refused:
                 return "loader", [*notes, f"loader: after a load the engine computes {len(self.description.computed)} tensors, "
                                           f"first {self.description.computed[0]}"]
@@ -172,6 +172,9 @@ class Receiver:
 
     def _loaded(self, tensor: Tensor) -> torch.Tensor:
         return tensor_over(self.inference.loaded_memory(tensor.name))
+
+    def _reload(self, named: Iterable["tuple[str, torch.Tensor]"]) -> None:
+        self.engine.reload(self.engine.model, self.engine.context(), named)
 
     @property
     def version(self) -> int:

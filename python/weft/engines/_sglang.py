@@ -135,8 +135,11 @@ class Sglang(Engine):
         with torch.no_grad():
             kept_in_place(list(model.modules()), post_load)
 
-    def reload(self, named: Named) -> None:
+    def reload(self, model: torch.nn.Module, kept: Any, named: Named) -> None:
         from sglang.srt.model_loader.loader import DefaultModelLoader
 
-        device = next(self.model.parameters()).device
-        DefaultModelLoader.load_weights_and_postprocess(self.model, named, device)
+        device = next(model.parameters()).device
+        restore = getattr(DefaultModelLoader, "restore_weights_before_loading", None)
+        if restore is not None:
+            restore(model, device)
+        DefaultModelLoader.load_weights_and_postprocess(model, named, device)

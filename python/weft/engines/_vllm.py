@@ -38,24 +38,32 @@ class Vllm(Engine):
         return str(vllm.__version__)
 
     def rank(self) -> int:
-        parallel = self.config.parallel_config
-        from vllm.distributed import get_pp_group, get_tp_group
+        return self._replica() * self._ranks_a_replica() + self._place_in_replica()
 
-        stage = get_pp_group().rank_in_group
-        return int((self._dp_rank() * parallel.pipeline_parallel_size + stage) * parallel.tensor_parallel_size
-                   + get_tp_group().rank_in_group)
-
-    def _dp(self) -> int:
-        """Attention dp that shares experts; without experts over it every dp rank is an engine of its own."""
-        parallel = self.config.parallel_config
-        return int(parallel.data_parallel_size) if parallel.enable_expert_parallel else 1
-
-    def _dp_rank(self) -> int:
-        return int(self.config.parallel_config.data_parallel_rank) if self._dp() > 1 else 0
+    def place(self) -> int:
+        return self.rank() if self._dp() > 1 else self._place_in_replica()
 
     def ranks(self) -> int:
+        return int(self.config.parallel_config.data_parallel_size) * self._ranks_a_replica()
+
+    def _ranks_a_replica(self) -> int:
         parallel = self.config.parallel_config
-        return int(self._dp() * parallel.pipeline_parallel_size * parallel.tensor_parallel_size)
+        return int(parallel.pipeline_parallel_size * parallel.tensor_parallel_size)
+
+    def _place_in_replica(self) -> int:
+        from vllm.distributed import get_pp_group, get_tp_group
+
+        return int(get_pp_group().rank_in_group * self.config.parallel_config.tensor_parallel_size
+                   + get_tp_group().rank_in_group)
+
+    def _replica(self) -> int:
+        parallel = self.config.parallel_config
+        return int(parallel.data_parallel_rank) if parallel.data_parallel_size > 1 else 0
+
+    def _dp(self) -> int:
+        """Attention dp that shares experts; without experts over it every replica is whole."""
+        parallel = self.config.parallel_config
+        return int(parallel.data_parallel_size) if parallel.enable_expert_parallel and self._experts() else 1
 
     def sizes(self) -> dict[str, str]:
         parallel, dp = self.config.parallel_config, self._dp()
@@ -146,16 +154,16 @@ class Vllm(Engine):
             return f"vLLM {self.version()} has no reload layer by layer, and loading again over processed parameters is wrong"
         return ""
 
-    def reload(self, named: Named) -> None:
+    def reload(self, model: torch.nn.Module, kept: Any, named: Named) -> None:
         if self.reload_refused():
             raise UnsupportedError(self.reload_refused())
         from vllm.config import set_current_vllm_config
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-        with set_current_vllm_config(self.config), torch.device(_device(self.model)):
-            initialize_layerwise_reload(self.model)
-            self.model.load_weights(named)  # type: ignore[operator]
-            finalize_layerwise_reload(self.model, self.config.model_config)
+        with set_current_vllm_config(kept), torch.device(_device(model)):
+            initialize_layerwise_reload(model)
+            model.load_weights(named)  # type: ignore[operator]
+            finalize_layerwise_reload(model, kept.model_config)
 
 
 def _is_attention(module: torch.nn.Module) -> bool:
