@@ -201,18 +201,29 @@ class _Reading:
         differing = rows.differences(layout)
         if not differing:
             self.notes.append(f"layout: rows, and a probe of {probed.layers} layers agrees")
-            return _joined(rows, layout)
+            return self._joined(rows, layout)
         for option in _ORDERS:
             notes, infer = list(self.notes), self.infer
             other = self._rows(option)
             if other is not None and not other.differences(layout):
                 self.notes.append(f"layout: rows with {option}, which a probe of {probed.layers} layers found")
-                return _joined(other, layout)
+                return self._joined(other, layout)
             self.notes, self.infer = notes, infer
         self.notes.append(f"layout: by a probe of {probed.layers} layers; rows differ in {len(differing)} parameters, first "
                           f"{differing[0]}")
         self.infer = ""
         return layout
+
+    def _joined(self, rows: Layout, probed: Layout) -> Layout:
+        """Rows, without what the engine's loader never writes, and with what only a probe knows of."""
+        found, known = {param.name for param in probed.params}, {param.name for param in rows.params}
+        unwritten = [name for name in known - found if name not in probed.derived]
+        if unwritten:
+            self.notes.append(f"left alone: {len(unwritten)} parameters that the engine's own loader writes nothing to, first "
+                              f"{min(unwritten)}")
+        params = tuple(param for param in rows.params if param.name in found)
+        return dataclasses.replace(rows, params=params + tuple(param for param in probed.params if param.name not in known),
+                                   tensors={**probed.tensors, **rows.tensors}, derived=probed.derived)
 
     def _rows_alone(self, rows: Layout) -> Optional[Layout]:
         """Halves of experts may lie either way, and nothing has shown which: only a user who says rows has that."""
@@ -223,14 +234,6 @@ class _Reading:
         self.notes.append("a list of parameters cannot tell which half of experts' w13_weight is first, and no probe could be "
                           "made: say layout=rows to take it as the rows have it, if you know that it is so")
         return None
-
-
-def _joined(rows: Layout, probed: Layout) -> Layout:
-    """Rows, and what only a probe knows of: parameters that post-load work makes of others' elements."""
-    known = {param.name for param in rows.params}
-    more = tuple(param for param in probed.params if param.name not in known)
-    return dataclasses.replace(rows, params=rows.params + more, tensors={**probed.tensors, **rows.tensors},
-                               derived=probed.derived)
 
 
 def must(description: Description) -> Layout:

@@ -9,14 +9,16 @@ from typing import Any, Iterable, Mapping, Optional, Union
 from weft._dtypes import dtype_of
 from weft._errors import UsageError
 from weft._structs import Tensor
+from weft.torch._cuts import folded_shape
 
 LAYOUTS = ("auto", "rows", "probe", "loader")
 GivenTensor = Union[Tensor, "tuple[str, Any, Iterable[int]]"]
 
 
 def tensors_of(given: Iterable[GivenTensor]) -> tuple[Tensor, ...]:
-    """Tensors as trainers hold them whole, from (name, dtype, shape) too. A scalar has the shape (1,)."""
-    found = tuple(Tensor(str(name), dtype_of(dtype).name, tuple(int(size) for size in shape) or (1,))
+    """Tensors as trainers hold them whole, from (name, dtype, shape) too. A scalar has the shape (1,), and dimensions behind
+    the third are one."""
+    found = tuple(Tensor(str(name), dtype_of(dtype).name, folded_shape(tuple(int(size) for size in shape)))
                   for name, dtype, shape in given)
     seen: set[str] = set()
     for tensor in found:
@@ -36,6 +38,8 @@ class Endpoint:
         tensors: what trainers hold, whole, by the checkpoint's names. None: what the model's folder says.
         job, transport, key_file: as of weft.Inference. A key never travels: `key_file` is a path on the engine's host.
         layout: "auto", or one way to find what each parameter is made of (``Receiver``).
+        left_alone: beginnings of names of tensors that the engine has and trainers do not send (a frozen tower's:
+            "visual."): parameters that are made of such alone keep what they hold.
         join_timeout_s, update_timeout_s: None: weft's own.
     """
     controller: str
@@ -45,6 +49,7 @@ class Endpoint:
     transport: Optional[str] = None
     key_file: Optional[str] = None
     layout: str = "auto"
+    left_alone: tuple[str, ...] = ()
     join_timeout_s: Optional[float] = None
     update_timeout_s: Optional[float] = None
 
@@ -59,9 +64,11 @@ class Endpoint:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it; what is None is left out."""
-        found = {name: value for name, value in vars(self).items() if value is not None}
+        found = {name: value for name, value in vars(self).items() if value is not None and value != ()}
         if self.tensors is not None:
             found["tensors"] = [[tensor.name, tensor.dtype, list(tensor.shape)] for tensor in self.tensors]
+        if self.left_alone:
+            found["left_alone"] = list(self.left_alone)
         return found
 
     @classmethod
@@ -82,4 +89,7 @@ class Endpoint:
         values = {name: value for name, value in given.items() if value is not None}
         if "tensors" in values:
             values["tensors"] = tensors_of(values["tensors"])
+        if isinstance(values.get("left_alone"), str):
+            raise UsageError(f"left_alone is a list of beginnings of names, not the string {values['left_alone']!r}")
+        values["left_alone"] = tuple(values.get("left_alone", ()))
         return cls(**values)

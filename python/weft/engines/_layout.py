@@ -23,6 +23,7 @@ from weft._dtypes import dtype_of
 from weft._errors import Code, ConfigError, UsageError, of_code
 from weft._inference import Inference, Transform
 from weft._structs import Tensor
+from weft.torch._cuts import folded_shape
 
 
 class Piece(NamedTuple):
@@ -68,11 +69,28 @@ class Layout:
     source: str
     derived: tuple[str, ...] = ()
 
+    def without(self, beginnings: Sequence[str]) -> "tuple[Layout, list[str]]":
+        """Without the parameters that are made of tensors of these beginnings alone; and their names.
+
+        Raises:
+            UsageError: a parameter is made of such and of others.
+        """
+        kept: list[Param] = []
+        alone: list[Param] = []
+        for param in self.params:
+            out = [piece.tensor.startswith(tuple(beginnings)) for piece in param.pieces]
+            if any(out) and not all(out):
+                raise UsageError(f"parameter {param.name} is made of tensors that are left alone and of others "
+                                 f"({', '.join(sorted({piece.tensor for piece in param.pieces}))}): name all or none of them")
+            (alone if out and all(out) else kept).append(param)
+        return dataclasses.replace(self, params=tuple(kept)), [param.name for param in alone]
+
     def declare(self, inference: Inference, memory: dict[str, Any], given: dict[str, Tensor]) -> None:
         """Each parameter and its pieces. `memory`: where each lies; `given`: tensors as trainers hold them, whose dtypes may
         be others."""
         for param in self.params:
-            number = inference.declare_param(param.name, param.dtype, param.shape, memory=memory.get(param.name))
+            number = inference.declare_param(param.name, param.dtype, folded_shape(param.shape),
+                                             memory=memory.get(param.name))
             for piece in param.pieces:
                 tensor = given[piece.tensor]
                 if piece.transform is None:

@@ -20,6 +20,7 @@ import torch
 
 from weft._dtypes import dtype_of
 from weft._structs import Tensor
+from weft.torch._cuts import folded_shape
 
 _NOWHERE, COMPUTED = -1, -2  # in place of a number: nothing writes it; it is no element's
 _CHUNK = 1 << 24
@@ -45,11 +46,13 @@ class Marks:
     """Of the tensors of one checkpoint.
 
     Attributes:
+        tensors: with shapes as weft has them: four dimensions at most.
         loads: how many carry digits.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]):
-        self.tensors = dict(tensors)
+        self.tensors = {name: tensor._replace(shape=folded_shape(tensor.shape)) for name, tensor in tensors.items()}
+        self._shapes = {name: tensor.shape for name, tensor in tensors.items()}
         self._dtypes = {name: getattr(torch, dtype_of(tensor.dtype).torch) for name, tensor in tensors.items()}
         self._first: dict[str, int] = {}
         self._order: dict[Kind, tuple[list[int], list[str]]] = {}
@@ -74,7 +77,7 @@ class Marks:
             for at in range(0, count, _CHUNK):
                 numbers = torch.arange(at, min(at + _CHUNK, count), device=device) + self._first[name]
                 made[at:at + _CHUNK] = self._marks(kind, numbers, load).to(dtype)
-            yield name, made.reshape(tensor.shape)
+            yield name, made.reshape(self._shapes[name])
 
     def _marks(self, kind: Kind, numbers: torch.Tensor, load: int) -> torch.Tensor:
         if load < self.loads:

@@ -26,6 +26,7 @@ from weft.engines._boxes import param_of, renamed
 from weft.engines._engine import Engine, layers_of, tensors_beside
 from weft.engines._layout import Layout, Param
 from weft.engines._marks import Marks
+from weft.torch._cuts import folded_shape
 
 _LAYER = re.compile(r"(?<=\.)(\d+)(?=\.)")  # of model.layers.7.mlp: the first number between dots is the layer's
 
@@ -96,11 +97,13 @@ def probe(engine: Engine, tensors: "dict[str, Tensor]") -> Probed:
     reading = _Reading(engine, layers, Marks(few))
     final, loaded = reading.params()
     _like_live(live, final)
+    names = {name: _like_name(name, final, live) or name for name in live}
     placed = _placed(final, live, tensors)
     params = [_of_live(name, placed, live, tensors) for name in live]
-    layout = Layout(tuple(param for param in params if param is not None), dict(tensors), "probe", reading.derived)
-    names = {name: _like_name(name, final, live) or name for name in live}
-    stale = reading.stale(final)
+    stale, repeated = reading.stale(final)
+    layout = Layout(tuple(param for param in params if param is not None and names[param.name] not in repeated),
+                    {name: tensor._replace(shape=folded_shape(tensor.shape)) for name, tensor in tensors.items()}, "probe",
+                    reading.derived + tuple(repeated))
     wrong = reading.reload_wrong() if stale or any(param.computed for param in final.values()) else ""
     return Probed(layout, Layout(tuple(loaded.values()), few, "the loader"), reading.moved(final), stale, wrong, layers, names)
 
@@ -115,6 +118,7 @@ class _Reading:
         self.sums: dict[str, list[Any]] = {}        # any tensor: a sum of each load's values
         self.dtypes: dict[str, torch.dtype] = {}
         self.last: list[tuple[torch.nn.Module, Any]] = []
+        self.given: dict[str, torch.Tensor] = {}    # parameters that no load writes: what their class gave them
         self.untouched = self._untouched()
         for load in range(marks.loads + 2):
             self._load(load)
@@ -132,16 +136,21 @@ class _Reading:
         """Parameters that no load writes: they keep what their class gave them, which may mean something to post-load work."""
         model, context = self._made()
         with torch.no_grad():
+            before = {name: param.clone() for name, param in model.named_parameters()}
             for param in model.parameters():
                 param.zero_()
             self.engine.load(model, context, self.marks.named(0, torch.device("cpu")))
-        return {name for name, param in model.named_parameters() if not bool(param.to(torch.float32).ne(0).any())}
+        found = {name for name, param in model.named_parameters() if not bool(param.to(torch.float32).ne(0).any())}
+        self.given = {name: value for name, value in before.items() if name in found}
+        return found
 
     def _load(self, load: int) -> None:
         model, context = self._made()
         with torch.no_grad():
             for name, param in model.named_parameters():
-                if name not in self.untouched:
+                if name in self.given:
+                    param.copy_(self.given[name])
+                else:
                     param.zero_()  # what stays zero is written by nobody
             self.engine.load(model, context, self.marks.named(load, torch.device("cpu")))
             self._take(model, self.before, load)
@@ -178,23 +187,25 @@ class _Reading:
                      if self._changes(name) and (name not in self.before or self.before[name].shape != self.after[name].shape
                                                  or not torch.equal(self.before[name], self.after[name])))
 
-    def stale(self, final: "dict[str, Param]") -> "tuple[str, ...]":
+    def stale(self, final: "dict[str, Param]") -> "tuple[tuple[str, ...], set[str]]":
         """The update rehearsed between the last two models: the parameters of one are written into the other, its derived
-        tensors are computed anew, and what is not the same then would be stale in the live engine."""
+        tensors are computed anew, and what is not the same then would be stale in the live engine. And the parameters that
+        were right without being written."""
         (model, context), (wanted, _) = self.last
         theirs = dict(wanted.named_parameters())
-        with torch.no_grad():
-            for name, param in model.named_parameters():
-                if final[name].pieces and not final[name].computed:
-                    param.copy_(theirs[name])
-            try:
+        added = {name for name in final if name not in self.before}
+        try:
+            with torch.no_grad():
+                for name, param in model.named_parameters():
+                    if final[name].pieces and name not in added:
+                        param.copy_(theirs[name])
                 self.engine.derive(model, context)
-            except Exception as error:  # the engine's own code
-                return (f"{self.engine.name}'s post-load work cannot be repeated: {type(error).__name__}: {error}",)
+        except Exception as error:  # the engine's own code
+            return (f"{self.engine.name}'s post-load work cannot be repeated: {type(error).__name__}: {error}",), set()
         mine, other = _all_tensors(model), _all_tensors(wanted)
-        return tuple(name for name in other if self._changes(name) and name in mine and not final.get(name, _NONE).computed
-                     and not _equal(mine[name], other[name]))
-
+        wrong = {name for name in other if self._changes(name) and name in mine and not _equal(mine[name], other[name])}
+        writable = {name for name in added & wrong if final[name].pieces and mine[name].is_contiguous()}
+        return tuple(name for name in other if name in wrong - writable and not final.get(name, _NONE).computed), added - wrong
 
     def reload_wrong(self) -> str:
         """The engine's own reload rehearsed: of the last load's weights, into the model before it."""

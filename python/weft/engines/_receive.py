@@ -23,6 +23,7 @@ from weft.engines._describe import Description, describe, must
 from weft.engines._endpoint import Endpoint
 from weft.engines._engine import Engine, engine_of
 from weft.engines._layout import tensors_of_folder
+from weft.torch._cuts import folded_shape
 from weft.torch._tensors import tensor_over
 
 Load = Callable[[Iterable["tuple[str, torch.Tensor]"]], None]
@@ -102,15 +103,20 @@ class Receiver:
         return inference
 
     def _declare_direct(self, inference: Inference) -> None:
-        layout = must(self.description)
-        memory = {}
-        for name, param in self.engine.model.named_parameters():
-            memory[name], self._at[name] = param.detach(), param.data_ptr()
-        given = layout.tensors if self._given is None else {**layout.tensors, **self._given}
+        layout, alone = must(self.description).without(self.endpoint.left_alone)
+        if alone:
+            line = f"{len(alone)} parameters are left alone, first {alone[0]}: {', '.join(self.endpoint.left_alone)}"
+            self.notes.append(line)
+            log.info("rank %d: %s", self.description.rank, line)
+        given = layout.tensors if self._given is None else self._given
         missing = sorted({piece.tensor for param in layout.params for piece in param.pieces} - set(given))
         if missing:
-            raise UsageError(f"the engine wants {len(missing)} tensors that the trainers do not send, first {missing[0]}")
-        self._at = {param.name: self._at[param.name] for param in layout.params}
+            raise UsageError(f"the engine wants {len(missing)} tensors that the trainers do not send, first {missing[0]}: send "
+                             "them, or name what may stay as it is in left_alone")
+        wanted = {param.name for param in layout.params}
+        memory = {name: param.detach().view(folded_shape(param.shape))
+                  for name, param in self.engine.model.named_parameters() if name in wanted}
+        self._at = {name: tensor.data_ptr() for name, tensor in memory.items()}
         layout.declare(inference, memory, given)
 
     def _declare_whole(self, inference: Inference) -> None:

@@ -43,6 +43,9 @@ def server_args() -> Any:
     return found
 
 
+_DERIVING = ("refresh_gemma_weight", "post_load_weights")  # methods of modules and models
+
+
 class Sglang(Engine):
     """A rank of SGLang's scheduler processes."""
 
@@ -128,12 +131,16 @@ class Sglang(Engine):
                 method.process_weights_after_loading(module)
 
     def derive(self, model: torch.nn.Module, kept: Any) -> None:
-        """What models compute at the end of load_weights: MLA's absorbed projections."""
-        post_load = getattr(model, "post_load_weights", None)
-        if post_load is None:
-            return
+        """What modules compute when their weights are loaded: Gemma's norms plus one, MLA's absorbed projections."""
+        modules = list(model.modules())
+
+        def run() -> None:
+            for step in _DERIVING:
+                for module in modules:
+                    if callable(getattr(type(module), step, None)):
+                        getattr(module, step)()
         with torch.no_grad():
-            kept_in_place(list(model.modules()), post_load)
+            kept_in_place(modules, run)
 
     def reload(self, model: torch.nn.Module, kept: Any, named: Named) -> None:
         from sglang.srt.model_loader.loader import DefaultModelLoader
