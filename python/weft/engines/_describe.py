@@ -85,7 +85,7 @@ def describe(model: Any, *, config: Any = None, tensors: Optional[Mapping[str, T
         model: the module that the engine runs, or the worker or model runner that has it.
         config: vLLM: its VllmConfig, where the first argument does not lead to it.
         tensors: what trainers send, by name. None: the checkpoint in the engine's folder.
-        layout: "auto", "rows" or "probe".
+        layout: "auto", "rows", "probe" or "loader" (``Endpoint``).
 
     Raises:
         UsageError: it is no engine that weft knows.
@@ -93,7 +93,7 @@ def describe(model: Any, *, config: Any = None, tensors: Optional[Mapping[str, T
     if layout not in LAYOUTS:
         raise UsageError(f"layout is one of {', '.join(LAYOUTS)}, not {layout!r}")
     engine = engine_of(model, config)
-    return _Reading(engine, tensors, "auto" if layout == "loader" else layout).description()
+    return _Reading(engine, tensors, layout).description()
 
 
 class _Reading:
@@ -178,7 +178,7 @@ class _Reading:
 
     def _probe(self) -> Optional[Probed]:
         try:
-            return probe(self.engine, self._checkpoint())
+            return probe(self.engine, self._checkpoint(), reload=self.way == "loader")
         except Error as error:
             self.notes.append(f"probe: {error}")
         except Exception as error:  # of the engine's own code, which may not run on this machine

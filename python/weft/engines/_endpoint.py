@@ -12,6 +12,7 @@ from weft._structs import Tensor
 from weft.torch._cuts import folded_shape
 
 LAYOUTS = ("auto", "rows", "probe", "loader")
+UPDATES = ("paused", "shadow")
 GivenTensor = Union[Tensor, "tuple[str, Any, Iterable[int]]"]
 
 
@@ -38,6 +39,9 @@ class Endpoint:
         tensors: what trainers hold, whole, by the checkpoint's names. None: what the model's folder says.
         job, transport, key_file: as of weft.Inference. A key never travels: `key_file` is a path on the engine's host.
         layout: "auto", or one way to find what each parameter is made of (``Receiver``).
+        update: "paused": written straight into the live parameters, so that the engine computes nothing from the first byte
+            to the last. "shadow": into a copy, while the engine goes on, which is then put in place; costs the memory of the
+            parameters once more.
         left_alone: beginnings of names of tensors that the engine has and trainers do not send (a frozen tower's:
             "visual."): parameters that are made of such alone keep what they hold.
         join_timeout_s, update_timeout_s: None: weft's own.
@@ -49,6 +53,7 @@ class Endpoint:
     transport: Optional[str] = None
     key_file: Optional[str] = None
     layout: str = "auto"
+    update: str = "paused"
     left_alone: tuple[str, ...] = ()
     join_timeout_s: Optional[float] = None
     update_timeout_s: Optional[float] = None
@@ -59,6 +64,8 @@ class Endpoint:
         if not isinstance(self.rank_offset, int) or self.rank_offset < 0:
             raise UsageError(f"an endpoint's rank_offset is the number of inference ranks before this engine's, not "
                              f"{self.rank_offset!r}")
+        if self.update not in UPDATES:
+            raise UsageError(f"an endpoint's update is paused or shadow, not {self.update!r}")
         if self.layout not in LAYOUTS:
             raise UsageError(f"an endpoint's layout is one of {', '.join(LAYOUTS)}, not {self.layout!r}")
 

@@ -80,12 +80,13 @@ def layers_wanted(names: "dict[str, tuple[str, tuple[int, ...]]]") -> int:
     return wanted
 
 
-def probe(engine: Engine, tensors: "dict[str, Tensor]") -> Probed:
+def probe(engine: Engine, tensors: "dict[str, Tensor]", *, reload: bool = False) -> Probed:
     """Loads marked weights through the engine's loader.
 
     Args:
         engine: this process's.
         tensors: the checkpoint's, by name, whole, in the dtypes that the engine loads.
+        reload: the engine's own reload is rehearsed too, which it is anyway where writes alone are not enough.
 
     Raises:
         UnsupportedError: the engine cannot make or load a second model here. ConflictError: it is not like the live one.
@@ -104,7 +105,7 @@ def probe(engine: Engine, tensors: "dict[str, Tensor]") -> Probed:
     layout = Layout(tuple(param for param in params if param is not None and names[param.name] not in repeated),
                     {name: tensor._replace(shape=folded_shape(tensor.shape)) for name, tensor in tensors.items()}, "probe",
                     reading.derived + tuple(repeated))
-    wrong = reading.reload_wrong() if stale or any(param.computed for param in final.values()) else ""
+    wrong = reading.reload_wrong() if reload or stale or any(param.computed for param in final.values()) else ""
     return Probed(layout, Layout(tuple(loaded.values()), few, "the loader"), reading.moved(final), stale, wrong, layers, names)
 
 

@@ -39,7 +39,7 @@ class Sender:
         bind: where that one listens (weft.Controller). None: on this host alone, any port.
         transport, key_file, job: as of weft.Trainer and weft.Controller.
         insecure: as of weft.Controller: listen to other hosts without a key.
-        layout, left_alone: what engines are told (``Endpoint``).
+        layout, update, left_alone: what engines are told (``Endpoint``).
         join_timeout_s, update_timeout_s: None: weft's own.
         options: more of weft.Trainer's (checksums, memory, ..).
     """
@@ -47,8 +47,8 @@ class Sender:
     def __init__(self, tensors: Iterable[GivenTensor], *, engines: int, ranks: int, rank: int = 0, world: int = 1,
                  controller: Optional[str] = None, bind: Optional[str] = None, transport: Optional[str] = None,
                  key_file: Optional[str] = None, insecure: bool = False, job: Optional[str] = None, layout: str = "auto",
-                 left_alone: "tuple[str, ...] | list[str]" = (), join_timeout_s: Optional[float] = None,
-                 update_timeout_s: Optional[float] = None, **options: Any):
+                 update: str = "paused", left_alone: "tuple[str, ...] | list[str]" = (),
+                 join_timeout_s: Optional[float] = None, update_timeout_s: Optional[float] = None, **options: Any):
         for what, value, least in (("engines", engines, 1), ("ranks", ranks, 1), ("world", world, 1), ("rank", rank, 0)):
             if not isinstance(value, int) or value < least:
                 raise UsageError(f"{what}={value!r}: a whole number, at least {least}")
@@ -67,7 +67,7 @@ class Sender:
                                    key_file=key_file, insecure=insecure, job=job)
             controller = self._own.address
         self.controller = controller
-        self._endpoint = Endpoint(controller, 0, self.tensors, job, transport, key_file, layout,
+        self._endpoint = Endpoint(controller, 0, self.tensors, job, transport, key_file, layout, update,
                                   tuple(left_alone), join_timeout_s, update_timeout_s)
         self._last: dict[str, Any] = {}
         try:
