@@ -23,7 +23,8 @@ from weft.engines._engine import Engine, engine_of
 from weft.engines._layout import Layout, from_rows, tensors_of_folder
 from weft.engines._probe import Probed, probe
 
-_SAY = re.compile(r"; say (no )?([a-z0-9_]+)=([^ ,;]+)")
+_SAY = re.compile(r"; say (no )?([a-z0-9_]+)=([^ ,;\n]+)")
+_OPEN = re.compile(r"ROWS|COLUMNS|\bN\b")  # of a hint that leaves the value to its reader
 _ORDERS = ("expert_halves=up_gate",)  # what no list of parameters shows: tried where the probe disagrees
 _HINTS_MAX = 8
 
@@ -113,9 +114,7 @@ class _Reading:
         engine = self.engine
         probed = self._probe() if self.way != "rows" else None
         if probed is not None:  # what post-load work adds to the model is in no row
-            loaded = {param.name for param in probed.loaded.params}
-            added = {param.name for param in probed.layout.params} - loaded
-            self.listed = tuple(param for param in self.live if probed.like(param.name) not in added)
+            self.listed = tuple(param for param in self.live if probed.like(param.name) not in probed.added)
         rows = self._rows() if self.way != "probe" else None
         layout = self._agreed(rows, probed)
         if layout is None:
@@ -141,7 +140,7 @@ class _Reading:
                 layout = from_rows(config, infer, self.engine.place(), self.listed)
             except (ConfigError, UsageError) as error:
                 said = _SAY.search(str(error))
-                if said is None or (not said[1] and sizes.get(said[2]) == said[3]):
+                if said is None or _OPEN.search(said[3]) or (not said[1] and sizes.get(said[2]) == said[3]):
                     self.notes.append(f"rows: {str(error).splitlines()[0]} (with {infer})")
                     return None
                 if said[1]:

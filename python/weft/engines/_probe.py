@@ -43,6 +43,8 @@ class Probed:
         reload_refused: why the engine's own reload must not be used: what it left otherwise than a first load does. "" where it
             was right, or was not tried because writes alone are enough.
         layers: how many a stage were probed.
+        names: of each live parameter, the probed one that it is like.
+        added: probed parameters that post-load work adds.
     """
     layout: Layout
     loaded: Layout
@@ -51,6 +53,7 @@ class Probed:
     reload_refused: str
     layers: int
     names: "dict[str, str]" = dataclasses.field(default_factory=dict)
+    added: "frozenset[str]" = frozenset()
 
     def like(self, name: str) -> str:
         """The probed parameter that a live one is like."""
@@ -106,7 +109,8 @@ def probe(engine: Engine, tensors: "dict[str, Tensor]", *, reload: bool = False)
                     {name: tensor._replace(shape=folded_shape(tensor.shape)) for name, tensor in tensors.items()}, "probe",
                     reading.derived + tuple(repeated))
     wrong = reading.reload_wrong() if reload or stale or any(param.computed for param in final.values()) else ""
-    return Probed(layout, Layout(tuple(loaded.values()), few, "the loader"), reading.moved(final), stale, wrong, layers, names)
+    return Probed(layout, Layout(tuple(loaded.values()), few, "the loader"), reading.moved(final), stale, wrong, layers, names,
+                  frozenset(set(final) - set(reading.before)))
 
 
 class _Reading:
