@@ -28,8 +28,8 @@ all within seconds, with who and why, and the join with it: close, and join agai
 """
 from __future__ import annotations
 
-from weft.stream._base import BUCKET_BYTES, TABLE_BYTES, Figures, start_controller
+from weft.stream._base import BUCKET_BYTES, TABLE_BYTES, UPDATE_TIMEOUT_S, Figures, start_controller
 from weft.stream._receiver import Receiver
 from weft.stream._sender import Sender
 
-__all__ = ["BUCKET_BYTES", "TABLE_BYTES", "Figures", "Receiver", "Sender", "start_controller"]
+__all__ = ["BUCKET_BYTES", "TABLE_BYTES", "Figures", "Receiver", "Sender", "UPDATE_TIMEOUT_S", "start_controller"]

@@ -11,12 +11,13 @@ what trainers wait for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any, AsyncGenerator, Generator, NamedTuple, Optional
 
 import torch
 
-from weft import Aborted, Array, ConflictError, Inference, Tensor, UsageError
+from weft import Array, ConflictError, Error, Inference, StateError, Tensor, UsageError
 from weft._library import ffi, lib
 from weft._structs import milliseconds
 from weft.stream._base import (
@@ -30,7 +31,9 @@ from weft.stream._base import (
     labelled,
     share_bytes,
 )
-from weft.stream._table import Head, Row, decoded, difference, used
+from weft.stream._table import CLOSING, Head, Row, decoded, difference, used
+
+_CLOSING_S = 5.0  # that trainers may take to leave, too
 
 Batch = list[tuple[str, torch.Tensor]]
 
@@ -56,6 +59,7 @@ class Receiver(End[Inference]):
                  join_timeout_s: Optional[float] = None, update_timeout_s: float = UPDATE_TIMEOUT_S):
         size = share_bytes(bucket_bytes, world)
         self._device, self._world, self._update_timeout_s = device_of(memory), world, update_timeout_s
+        self._accepted, self._came = False, 0  # a version behind the last stream: not here yet, or its number
         self._version_bytes = world * (size + table_bytes)
         inference = Inference(controller, rank, transport=transport, memory=memory, shadow=True, nic=nic, key_file=key_file,
                               checksums=checksums, job=job, join_timeout_s=join_timeout_s, update_timeout_s=update_timeout_s)
@@ -125,8 +129,7 @@ class Receiver(End[Inference]):
         began, unpack = time.monotonic(), _Unpack(self, step, own, device)
         coming: Optional[asyncio.Task[int]] = None
         try:
-            # in a thread, for that has a clock of its own; a try would go on with that of the end of the last stream
-            version = await self._worker._threaded(self._worker.wait, None, self._update_timeout_s)
+            version = await self._first()
             while True:
                 batch = unpack.bucket(version)
                 if not unpack.last:
@@ -153,11 +156,26 @@ class Receiver(End[Inference]):
 
     def _accept(self) -> None:
         """All was taken: the trainers, who wait for that, may begin the version behind, whenever it comes."""
-        timeout_ms = milliseconds(self._update_timeout_s)
-        try:
-            self._worker._hooked(lib.weft_update_try_wait, lib.WEFT_VERSION_NEXT, timeout_ms, ffi.NULL)
-        except Aborted:  # by a trainer that was as quick to close
-            pass
+        timeout_ms, published = milliseconds(self._update_timeout_s), ffi.new("uint64_t *")
+        rc = self._worker._hooked(lib.weft_update_try_wait, lib.WEFT_VERSION_NEXT, timeout_ms, published)
+        self._accepted = rc == lib.WEFT_AGAIN
+        self._came = 0 if self._accepted else int(published[0])  # at once
+
+    async def _first(self) -> int:
+        """The version with which a stream begins."""
+        came, self._came, self._accepted = self._came, 0, False
+        if came:
+            return came
+        # in a thread, for that has a clock of its own; a try would go on with that of the end of the last stream
+        return await self._worker._threaded(self._worker.wait, None, self._update_timeout_s)
+
+    def _leave(self) -> None:
+        """With the trainers, where they leave too: they write what was accepted."""
+        if self._accepted:
+            with contextlib.suppress(Error):  # of a trainer that failed; or that stays, in a job without this rank
+                self._worker._handed(self._worker._hooked, lib.weft_update_wait, lib.WEFT_VERSION_NEXT,
+                                     milliseconds(_CLOSING_S), ffi.NULL)
+        self._worker.leave()
 
     def _taken(self, device: "Optional[str | torch.device]") -> None:
         """Before a copy may be written again: what the engine queued on its stream has read it."""
@@ -205,6 +223,8 @@ class _Unpack:
         return batch
 
     def _follows(self, head: Head) -> None:
+        if head.bucket == CLOSING:
+            raise StateError(f"{self._receiver._what}: no stream comes any more: the senders were closed")
         if (head.stream, head.bucket) != (self._receiver._streams, self.buckets):
             raise ConflictError(f"the trainers are in {head}, where {self._receiver._what} expects stream "
                                 f"{self._receiver._streams}, bucket {self.buckets}: all go through the same streams since join")

@@ -8,10 +8,11 @@ A bucket that is full is published by a thread (a weft version), and the generat
 collectives and torch's thread-local state need it. The third bucket waits for the first to have landed.
 
 A stream is over when the version behind its last bucket has begun: receivers accept that one when they have taken all. It
-stays open, and the next stream's first bucket is written into it:
+stays open, and the next stream's first bucket is written into it, or an empty one at the end, so that both sides know it:
 
     stream 1   begin 1, write, end   begin 2, write, end   begin 3 ┄┄┐ open while training goes on
-    stream 2                                                         └┄ write, end   begin 4, ..
+    stream 2                                                         └┄ write, end   begin 4 ┄┄┐
+    close                                                                                      └┄ write, end, leave
 """
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ from weft.stream._base import (
     labelled,
     share_bytes,
 )
-from weft.stream._table import Draft, Head, Row
+from weft.stream._table import CLOSING, Draft, Head, Row
 
 Weights = Union[Iterable[tuple[str, torch.Tensor]], AsyncIterable[tuple[str, torch.Tensor]]]
 
@@ -132,20 +133,25 @@ class Sender(End[Trainer]):
     async def _publish(self, table: bytes) -> None:
         """The side that was packed goes out; the other one is free when this returns."""
         await self._settled()
+        data = self._side_with(table)
+        self._version += 1
+        self._flight = _waits.in_loop(self._write, self._version, data)
+
+    def _side_with(self, table: bytes) -> dict[int, torch.Tensor]:
+        """What was packed, to be sent; the next is packed into the other one."""
         side, self._side = self._side, 1 - self._side
         self._tables[side, :len(table)].copy_(torch.frombuffer(bytearray(table), dtype=torch.uint8))
         for device in self._devices:
             torch.cuda.current_stream(device).synchronize()
         self._devices.clear()
-        self._version += 1
-        self._flight = _waits.in_loop(self._write, self._version,
-                                      {self._table_id: self._tables[side], self._share_id: self._shares[side]})
+        return {self._table_id: self._tables[side], self._share_id: self._shares[side]}
 
-    def _write(self, version: int, data: dict[int, torch.Tensor]) -> None:
+    def _write(self, version: int, data: dict[int, torch.Tensor]) -> int:
         if self._begun != version:
             self._open(version)
         self._worker.write_all(data)
         self._worker.end()
+        return 0
 
     def _open(self, version: int) -> None:
         self._worker.begin(version)
@@ -176,7 +182,8 @@ class Sender(End[Trainer]):
 
     def _leave(self) -> None:
         if self._begun > self._version:
-            self._worker.abort("the sender was closed")
+            table = Draft(self._table_bytes).encoded(Head(self._streams + 1, None, CLOSING, True))
+            self._worker._handed(self._write, self._begun, self._side_with(table))
         self._worker.leave()
 
 

@@ -30,11 +30,14 @@ class Row(NamedTuple):
         return f"{self.name!r} {self.dtype} {list(self.shape)}, {self.size} bytes from its byte {self.start} on"
 
 
+CLOSING = -1  # number of the bucket with which trainers leave
+
+
 class Head(NamedTuple):
     """Of a bucket."""
     stream: int               # since join, from 1
     step: Optional[int]       # the framework's
-    bucket: int               # of this stream, from 0
+    bucket: int               # of this stream, from 0; or CLOSING
     last: bool
 
     def __str__(self) -> str:

@@ -84,6 +84,9 @@ def run(sends: Callable[..., Any], receives: Callable[..., Any], *arguments: Any
             for rank in range(receivers):
                 processes.start(f"i{rank}", receives, controller.address, rank, world, receivers, *arguments)
             between(processes)
-            return processes.outcomes()
+            outcomes = processes.outcomes()
+            if all(outcome.kind is None and outcome.at for outcome in outcomes.values()):
+                controller.wait(SECONDS)  # raises where the job did not end well
+            return outcomes
     finally:
         controller.stop()
