@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import time
 from typing import Any, AsyncGenerator, Generator, NamedTuple, Optional
 
@@ -34,6 +35,7 @@ from weft.stream._base import (
 from weft.stream._table import CLOSING, Head, Row, decoded, difference, used
 
 _CLOSING_S = 5.0  # that trainers may take to leave, too
+_AHEAD_S = 30 * 24 * 3600.0
 
 Batch = list[tuple[str, torch.Tensor]]
 
@@ -59,7 +61,8 @@ class Receiver(End[Inference]):
                  join_timeout_s: Optional[float] = None, update_timeout_s: float = UPDATE_TIMEOUT_S):
         size = share_bytes(bucket_bytes, world)
         self._device, self._world, self._update_timeout_s = device_of(memory), world, update_timeout_s
-        self._accepted, self._came = False, 0  # a version behind the last stream: not here yet, or its number
+        self._accepted = False  # a version behind the last stream,
+        self._came: Optional[int] = None  # or it was here at once
         self._version_bytes = world * (size + table_bytes)
         inference = Inference(controller, rank, transport=transport, memory=memory, shadow=True, nic=nic, key_file=key_file,
                               checksums=checksums, job=job, join_timeout_s=join_timeout_s, update_timeout_s=update_timeout_s)
@@ -156,25 +159,39 @@ class Receiver(End[Inference]):
 
     def _accept(self) -> None:
         """All was taken: the trainers, who wait for that, may begin the version behind, whenever it comes."""
-        timeout_ms, published = milliseconds(self._update_timeout_s), ffi.new("uint64_t *")
-        rc = self._worker._hooked(lib.weft_update_try_wait, lib.WEFT_VERSION_NEXT, timeout_ms, published)
-        self._accepted = rc == lib.WEFT_AGAIN
-        self._came = 0 if self._accepted else int(published[0])  # at once
+        self._came = self._try()
+        self._accepted = self._came is None
+
+    def _try(self) -> Optional[int]:
+        """The version that was accepted ahead, once it is here. Its clock runs from then on, through all that is between two
+        streams, so it is not what ends a wait."""
+        published = ffi.new("uint64_t *")
+        rc = self._worker._hooked(lib.weft_update_try_wait, lib.WEFT_VERSION_NEXT, milliseconds(_AHEAD_S), published)
+        return None if rc == lib.WEFT_AGAIN else int(published[0])
 
     async def _first(self) -> int:
         """The version with which a stream begins."""
-        came, self._came, self._accepted = self._came, 0, False
-        if came:
+        (came, self._came), (accepted, self._accepted) = (self._came, None), (self._accepted, False)
+        if came is not None:
             return came
-        # in a thread, for that has a clock of its own; a try would go on with that of the end of the last stream
-        return await self._worker._threaded(self._worker.wait, None, self._update_timeout_s)
+        waits = asyncio.ensure_future(self._worker.wait_async(None, self._update_timeout_s))
+        try:
+            await asyncio.wait([waits], timeout=self._update_timeout_s if accepted else None)
+        finally:
+            if not waits.done():
+                waits.cancel()
+                await asyncio.wait([waits])
+        if not waits.cancelled():
+            return waits.result()
+        return await self._worker._threaded(self._worker.wait, None, 0.001)  # says who is missing
 
     def _leave(self) -> None:
         """With the trainers, where they leave too: they write what was accepted."""
-        if self._accepted:
-            with contextlib.suppress(Error):  # of a trainer that failed; or that stays, in a job without this rank
-                self._worker._handed(self._worker._hooked, lib.weft_update_wait, lib.WEFT_VERSION_NEXT,
-                                     milliseconds(_CLOSING_S), ffi.NULL)
+        deadline, poll = time.monotonic() + _CLOSING_S, select.poll()
+        poll.register(self._worker.fileno(), select.POLLIN)
+        with contextlib.suppress(Error):  # of a trainer that failed
+            while self._accepted and self._try() is None and time.monotonic() < deadline:
+                poll.poll(50)
         self._worker.leave()
 
     def _taken(self, device: "Optional[str | torch.device]") -> None:

@@ -89,6 +89,7 @@ def _serve(conn: Any, paths: list[str], maker: str, arguments: dict[str, Any]) -
                 engine = getattr(importlib.import_module(module), function)(**arguments)
                 for name in ("weft.verl", "weft.nemo"):
                     logging.getLogger(name).addHandler(handler)
+                    logging.getLogger(name).setLevel(logging.INFO)
             if method in _OURS:
                 value = _OURS[method](engine, *args, **kwargs)
             elif method == "log":

@@ -231,6 +231,22 @@ def stops_receiving(address: str, rank: int, world: int, receivers: int, how: st
                 raise ValueError("no such parameter in this engine")
 
 
+def sends_one_and_waits(address: str, rank: int, world: int, receivers: int, *_: Any) -> None:
+    with sender(address, rank, world, receivers) as end:
+        end.join()
+        end.send(weights(1), 1)
+        time.sleep(5)
+        end.worker.check()
+
+
+def receives_two_with_a_deadline(address: str, rank: int, world: int, receivers: int, *_: Any) -> None:
+    with receiver(address, rank, world, receivers, update_timeout_s=1.5) as end:
+        end.join()
+        for step in (1, 2):
+            for _ in end.receive(step):
+                pass
+
+
 def sends_cancelled(address: str, rank: int, world: int, receivers: int, *_: Any) -> None:
     """Trainer 0's task is cancelled in the middle."""
     async def work() -> None:

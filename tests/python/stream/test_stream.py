@@ -112,6 +112,13 @@ def test_stream__with_a_receiver_that_stops_taking_ends_at_the_deadline_and_name
     assert outcomes["i0"].kind is not None and outcomes["i1"].kind is not None  # the one that slept finds out when it goes on
 
 
+def test_stream__that_does_not_come_ends_at_the_receivers_deadline_and_names_who_did_not_send():
+    outcomes = run(ranks.sends_one_and_waits, ranks.receives_two_with_a_deadline)
+    told = [outcome.text for outcome in all_of(outcomes, "i") if outcome.kind == "WaitTimeout"]
+    assert told and all("trainer 0" in text and "trainer 1" in text for text in told), outcomes
+    assert all(outcome.kind == "WaitTimeout" for outcome in all_of(outcomes, "t")), outcomes
+
+
 @pytest.mark.parametrize("how", ["breaks", "raises"])
 def test_stream__that_a_receiver_gives_up_fails_for_all_others_and_says_so(how):
     outcomes = run(ranks.sends_with_a_deadline, ranks.stops_receiving, how)
