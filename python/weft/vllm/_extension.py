@@ -48,7 +48,7 @@ class WorkerExtension:
         session = self._weft_of()
         found = session.describe()
         engines = importlib.import_module("weft.engines")
-        found["description"] = _plain(engines.describe(self))
+        found["description"] = _plain(engines.describe(self.model_runner.model, config=self.vllm_config))
         return found
 
     def weft_close(self) -> None:

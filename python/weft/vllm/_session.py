@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
-import types
 from typing import Any, Callable, Optional
 
 from weft._errors import Error, StateError, UsageError
@@ -34,17 +33,6 @@ def places(model: Any) -> dict[str, int]:
 def _some(names: "list[str]") -> str:
     shown = ", ".join(names[:_SHOWN])
     return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-
-
-def _set_aside(model: Any, model_config: Any) -> bool:
-    """vLLM up to 0.24 begins a layerwise reload by itself, where start_weight_update was not told is_checkpoint_format=False:
-    parameters are on the meta device, their memory is set aside. Nothing was loaded yet, and finalizing puts them back; the
-    worker's own finish later finds nothing to do. Whether there was such a reload."""
-    if not any(parameter.is_meta for parameter in model.parameters()):
-        return False
-    reload = importlib.import_module("vllm.model_executor.model_loader.reload")
-    reload.finalize_layerwise_reload(model, model_config)
-    return True
 
 
 class Session:
@@ -80,31 +68,31 @@ class Session:
         _sleep.watch()
         self._awake("join")
         model = self._model()
-        with self._current():
-            _set_aside(model, self._model_config())
-            subject = model if self._config is None else types.SimpleNamespace(model=model, vllm_config=self._config)
-            receiver = engines.Receiver(subject, self._own(endpoint))
-            try:
-                receiver.join(timeout_s)
-            except BaseException:
-                receiver.close()
-                raise
+        self._set_aside(model)
+        receiver = engines.Receiver(model, self._own(endpoint), config=self._config)
+        try:
+            receiver.join(timeout_s)
+        except BaseException:
+            receiver.close()
+            raise
         self._receiver, self._places, self._sleeps = receiver, places(model), _sleep.now().times
         for note in receiver.notes:
             logger.info("%s", note)
         logger.info("joined %s: weights come the %s way", endpoint.get("controller", "the job"), receiver.way)
 
-    def _current(self) -> Any:
-        """vLLM's own loading asks for its current configuration, which releases before 0.27 do not set around an update."""
-        if self._config is None:
-            return contextlib.nullcontext()
-        return importlib.import_module("vllm.config").set_current_vllm_config(self._config)
-
-    def _model_config(self) -> Any:
-        if self._config is not None:
-            return self._config.model_config
-        found = next((module.vllm_config for module in self._model().modules() if hasattr(module, "vllm_config")), None)
-        return getattr(found, "model_config", None)
+    def _set_aside(self, model: Any) -> None:
+        """vLLM up to 0.24 begins a layerwise reload by itself, where start_weight_update was not told
+        is_checkpoint_format=False: parameters are on the meta device, their memory is set aside. Nothing was loaded yet, and
+        finalizing puts them back; the worker's own finish later finds nothing to do."""
+        if not any(parameter.is_meta for parameter in model.parameters()):
+            return
+        config = self._config or next((module.vllm_config for module in model.modules() if hasattr(module, "vllm_config")), None)
+        current = contextlib.nullcontext() if config is None else \
+            importlib.import_module("vllm.config").set_current_vllm_config(config)
+        with current:
+            importlib.import_module("vllm.model_executor.model_loader.reload").finalize_layerwise_reload(
+                model, getattr(config, "model_config", None))
+        logger.info("a reload by layers was begun and is undone: start with is_checkpoint_format=False saves that")
 
     def _own(self, endpoint: "dict[str, Any]") -> "dict[str, Any]":
         """Replicas of data parallelism are told the same; where they do not share experts, each is an engine of its own, one
@@ -132,11 +120,10 @@ class Session:
         try:
             self._awake("an update")
             model = self._model()
-            with self._current():
-                _set_aside(model, self._model_config())
-                if self._receiver.way == "direct":
-                    self._still_there(model)
-                received = int(self._receiver.receive(version, timeout_s))
+            self._set_aside(model)
+            if self._receiver.way == "direct":
+                self._still_there(model)
+            received = int(self._receiver.receive(version, timeout_s))
         except BaseException as error:
             text = error.text if isinstance(error, Error) else f"{type(error).__name__}: {error}"
             self._failure = f"version {version or 'that came'} was not received: {text}"
