@@ -25,20 +25,33 @@ _GRACE_S = 30.0  # for the other side's words, after one side failed
 
 
 class _Posted:
-    """A post on a thread of its own, beside what this thread does."""
+    """A post on a thread of its own, beside what this thread does with the sender. Where the post fails first, the sender's wait
+    is ended: the servers will not come."""
 
-    def __init__(self, post: Callable[[], None], failed: Callable[[], None]):
+    def __init__(self, post: Callable[[], None], sender: Any):
         self.error: Optional[BaseException] = None
-        self._post, self._failed = post, failed
+        self._post, self._worker = post, getattr(sender, "trainer", sender)
+        self._lock, self._acts, self._ended = threading.Lock(), True, False
         self._thread = threading.Thread(target=self._run, name="weft-post", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
             self._post()
-        except BaseException as error:  # told by ``over``
+        except BaseException as error:  # told by the other thread
             self.error = error
-            self._failed()
+            with self._lock:
+                if self._acts:
+                    self._ended = True
+                    self._worker.interrupt()
+
+    def acted(self) -> bool:
+        """The other thread is done with the sender. Whether its wait was ended."""
+        with self._lock:
+            self._acts = False
+            if self._ended:
+                self._worker.interrupt_clear()
+            return self._ended
 
     def over(self, timeout_s: float) -> bool:
         self._thread.join(timeout_s)
@@ -73,6 +86,7 @@ class WeightSync:
         self._per_server = 1
         self._over = ""                  # why this job takes no more updates
         self.version = 0
+        self._tried = 0                  # a version that was given up does not come again
         self.last: "dict[str, Any]" = {}
 
     @property
@@ -140,8 +154,8 @@ class WeightSync:
             raise StateError("send before connect: these trainers are in no job")
         if self._over:
             raise StateError(f"this job takes no more updates ({self._over}): connect again")
-        version = self.version + 1 if version is None else version
-        began = time.monotonic()
+        version = max(self.version, self._tried) + 1 if version is None else version
+        self._tried, began = version, time.monotonic()
         if self.rank:
             self._sent(lambda: self._sender.send(named, version))
         else:
@@ -168,59 +182,50 @@ class WeightSync:
 
     def _beside(self, what: str, post: Callable[[], None], act: Callable[[], Any]) -> None:
         """``post`` by a thread, ``act`` here. Out comes the first failure, with the other's words."""
-        sender = self._sender
-        posted = _Posted(post, lambda: _interrupt(sender))
+        posted = _Posted(post, self._sender)
         try:
             act()
         except BaseException as error:
-            ended = posted.over(_GRACE_S)
+            ended = posted.acted()
+            posted.over(_GRACE_S)
             both = _joined_words(what, posted.error, error)
-            if type(error).__name__ == "Interrupted" and ended:  # by us: the others of the job do not know yet
-                _tell(sender, str(both))
-            self._failed(what, both)
+            if ended:  # by us: the others of the job do not know yet
+                self._tell(str(both))
+            self._note(error)
+            self._failed(what)
             raise both from error
+        posted.acted()
         if not posted.over(self._update_s or _UPDATE_S):
             late = WaitTimeout(f"{what}: the weights were sent, and servers do not answer")
-            self._failed(what, late)
+            self._note(late)
+            self._failed(what)
             raise late
         if posted.error is not None:
-            self._failed(what, posted.error)
+            self._failed(what)
             raise posted.error
 
-    def _failed(self, what: str, error: BaseException) -> None:
+    def _tell(self, text: str) -> None:
+        """Everybody of the job, within a second; it is over then."""
+        try:
+            getattr(self._sender, "trainer", self._sender).fail(text)
+        except Error as error:  # the job is over already
+            logger.info("%s", error.text)
+
+    def _failed(self, what: str) -> None:
         if what == "init":
             self.close()
-            return
-        self._note(error)
-        self.client.abandon()
+        else:
+            self.client.abandon()
 
     def close(self) -> None:
         """Leaves the job; servers hear it. Again: nothing."""
         sender, self._sender = self._sender, None
-        self._over, self.version = "", 0
+        self._over, self.version, self._tried = "", 0, 0
         if sender is not None:
             sender.close()
 
 
 _UPDATE_S = 1800.0
-
-
-def _interrupt(sender: Any) -> None:
-    """Ends a wait of the sender's on another thread: the servers will not come."""
-    trainer = getattr(sender, "trainer", sender)
-    interrupt = getattr(trainer, "interrupt", None)
-    if interrupt is not None:
-        interrupt()
-
-
-def _tell(sender: Any, text: str) -> None:
-    """Everybody of the job, within a second; it is over then."""
-    trainer = getattr(sender, "trainer", sender)
-    try:
-        trainer.interrupt_clear()
-        trainer.fail(text)
-    except Error as error:  # the job is over already
-        logger.info("%s", error.text)
 
 
 def _joined_words(what: str, posted: Optional[BaseException], acted: BaseException) -> BaseException:
