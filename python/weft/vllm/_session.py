@@ -95,15 +95,13 @@ class Session:
         logger.info("a reload by layers was begun and is undone: start with is_checkpoint_format=False saves that")
 
     def _own(self, endpoint: "dict[str, Any]") -> "dict[str, Any]":
-        """Replicas of data parallelism are told the same; where they do not share experts, each is an engine of its own, one
-        after the other in the job."""
+        """Replicas of a server are told the same. Those that share experts know their place (weft.engines); of the others vLLM
+        tells each that it is alone, but for an index, and they stand one after the other in the job."""
         parallel = self._parallel
-        if parallel is None or getattr(parallel, "enable_expert_parallel", False):
+        index = int(getattr(parallel, "data_parallel_index", 0) or 0)
+        if not index or int(getattr(parallel, "data_parallel_size", 1)) > 1:
             return endpoint
-        replica = int(getattr(parallel, "data_parallel_index", 0) or getattr(parallel, "data_parallel_rank", 0) or 0)
-        if not replica:
-            return endpoint
-        return {**endpoint, "rank_offset": int(endpoint.get("rank_offset", 0)) + replica * int(parallel.world_size)}
+        return {**endpoint, "rank_offset": int(endpoint.get("rank_offset", 0)) + index * int(parallel.world_size)}
 
     def _awake(self, what: str) -> None:
         level = _sleep.now().level

@@ -2,6 +2,7 @@
 """Servers of doubles/serve.py as processes, and what their ranks hold."""
 import contextlib
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -21,12 +22,16 @@ def named(value):
 
 
 class Server:
-    def __init__(self, folder, generation, ranks=1, extension=False):
+    def __init__(self, folder, generation, ranks=1, extension=False, shapes=None):
         file = folder / f"port-{time.monotonic_ns()}"
+        given = {}
+        if shapes:
+            given["WEFT_DOUBLE_SHAPES"] = str(folder / "shapes.json")
+            (folder / "shapes.json").write_text(json.dumps(shapes))
         path = [str(HERE / "doubles"), *(entry for entry in sys.path if entry)]
         self.process = subprocess.Popen([sys.executable, HERE / "doubles" / "serve.py", generation, str(ranks), file,
                                          *(["extension"] if extension else [])],
-                                        env={**__import__("os").environ, "PYTHONPATH": ":".join(path)})
+                                        env={**os.environ, "PYTHONPATH": ":".join(path), **given})
         deadline = time.monotonic() + 60
         while not file.exists():
             assert self.process.poll() is None, f"the server ended with {self.process.returncode}"
@@ -47,11 +52,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(folder, generation, servers=1, ranks=1, extension=False):
+def running(folder, generation, servers=1, ranks=1, extension=False, shapes=None):
     with contextlib.ExitStack() as stack:
         found = []
         for _ in range(servers):
-            server = Server(folder, generation, ranks, extension)
+            server = Server(folder, generation, ranks, extension, shapes)
             stack.callback(server.kill)
             found.append(server)
         yield found

@@ -3,6 +3,7 @@
 tests/engines. Jobs are real ones, over shm."""
 import importlib
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -103,7 +104,7 @@ def test_import__brings_neither_torch_nor_vllm():
     code = ("import sys, weft.vllm; weft.vllm.HTTPClient('http://a:1'); "
             "assert not {'torch', 'vllm', 'numpy', 'weft.engines'} & set(sys.modules), sys.modules.keys()")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
-                          env={**__import__("os").environ, "PYTHONPATH": ":".join(entry for entry in sys.path if entry)})
+                          env={**os.environ, "PYTHONPATH": ":".join(entry for entry in sys.path if entry)})
     assert done.returncode == 0, done.stderr
 
 
@@ -313,14 +314,14 @@ def test_moved_parameters__are_named(worker):
 
 
 def test_session__of_a_replica_takes_the_next_ranks_of_the_job(recorded):
-    parallel = types.SimpleNamespace(world_size=4, data_parallel_index=2, enable_expert_parallel=False)
+    parallel = types.SimpleNamespace(world_size=4, data_parallel_index=2, data_parallel_size=1)
     session = Session(model, parallel_config=parallel)
     session.init({"controller": "tcp://a:1", "rank_offset": 16})
     assert recorded[0].endpoint["rank_offset"] == 24
 
 
-def test_session__of_replicas_that_share_experts_is_one_engine(recorded):
-    parallel = types.SimpleNamespace(world_size=4, data_parallel_index=2, enable_expert_parallel=True)
+def test_session__of_replicas_that_share_experts_leaves_their_places_to_the_engine(recorded):
+    parallel = types.SimpleNamespace(world_size=4, data_parallel_index=2, data_parallel_size=4)
     session = Session(model, parallel_config=parallel)
     session.init({"controller": "tcp://a:1", "rank_offset": 16})
     assert recorded[0].endpoint["rank_offset"] == 16

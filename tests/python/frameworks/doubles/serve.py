@@ -20,16 +20,22 @@ import vllm_double
 import weft.engines
 import weft.vllm
 
+# of the parameters, all zero at first; $WEFT_DOUBLE_SHAPES is a JSON file with others
 SHAPES = {"embed": (8, 16), "layer.weight": (32, 16), "layer.bias": (32,)}
 
 
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.embed = torch.nn.Parameter(torch.zeros(SHAPES["embed"]), requires_grad=False)
-        self.layer = torch.nn.Linear(16, 32)
-        for parameter in self.parameters():
-            parameter.requires_grad_(False).zero_()
+        given = os.environ.get("WEFT_DOUBLE_SHAPES")
+        for name, shape in (json.loads(pathlib.Path(given).read_text()) if given else SHAPES).items():
+            *above, last = name.split(".")
+            module = self
+            for part in above:
+                if part not in module._modules:
+                    module.add_module(part, torch.nn.Module())
+                module = module._modules[part]
+            module.register_parameter(last, torch.nn.Parameter(torch.zeros(shape), requires_grad=False))
 
 
 class Server:
@@ -101,6 +107,8 @@ class Server:
     def get(self, path, query):
         if path == "/health":
             return {}
+        if path == "/v1/models":
+            return {"data": [{"id": "double", "max_model_len": 64}]}
         if path == "/get_world_size":
             return {"world_size": len(self.workers)}
         if path == "/weight_info" and self.double.number >= (0, 27):
