@@ -151,14 +151,22 @@ def test_real_trl__trains_and_brings_its_weights_to_the_server(tmp_path, tiny, m
     from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
     class Rollouts:
-        """TRL's RolloutWorkerProtocol: samples that are there beforehand."""
+        """TRL's RolloutWorkerProtocol: samples without end."""
 
         def __init__(self):
-            self.rollout_buffer, self.metrics_queue, self.versions = queue.Queue(), queue.Queue(), []
+            self.rollout_buffer, self.metrics_queue, self.versions, self.made = self, queue.Queue(), [], 0
+
+        def get(self, *arguments, **named):
+            self.made += 1
+            return sample(RolloutSample, self.made)
+
+        get_nowait = get
+
+        def qsize(self):
+            return 4
 
         def start(self):
-            for i in range(64):
-                self.rollout_buffer.put(sample(RolloutSample, i))
+            pass
 
         def stop(self):
             pass
