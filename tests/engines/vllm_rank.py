@@ -11,6 +11,16 @@ if not torch.accelerator.is_available():  # vLLM waits for the device after each
     torch.accelerator.synchronize = lambda *_: None
 
 
+
+def on_the_processor():
+    """The wheel is for CUDA, and without a device releases before 0.33 find no platform: vLLM's own one for processors."""
+    import vllm.platforms
+    from vllm.platforms.cpu import CpuPlatform
+
+    if not vllm.platforms.current_platform.device_type:
+        vllm.platforms._current_platform = CpuPlatform()
+
+
 class Rank:
     """What collective_rpc calls in a worker."""
 
