@@ -246,6 +246,34 @@ def test_worker_extension__has_no_name_of_the_real_worker(engine):
     assert [name for name in names if hasattr(gpu_worker.Worker, name)] == []
 
 
+def extended(pipe, engine, folder):
+    made = vllm_rank.Rank(engine, folder, 0, 1, None)
+    worker = type("Extended", (weft.vllm.WorkerExtension,), {})()
+    worker.model_runner, worker.vllm_config = made.worker.model_runner, made.worker.vllm_config
+    pipe.send(json.loads(json.dumps(worker.weft_describe())))
+    joined = worker.weft_init(pipe.recv())
+    received = worker.weft_receive(1)
+    found = {name: value.numpy().tobytes() for name, value in made.bytes_of().items()}
+    worker.weft_close()
+    return joined["way"], received, found
+
+
+def test_worker_extension__brings_a_version_and_describes_the_worker(engine, checkpoint, children):
+    before, after = checkpoint
+    wanted = children(loaded, engine, after, 0, 1).result()
+    rank = children(extended, engine, before)
+    said = rank.hear()
+    assert said["joined"] is False and said["description"]["engine"] == "vllm" and said["description"]["version"] == FOUND.vllm
+    trainer = children(train, [after], 1, {})
+    rank.here.send(trainer.hear())
+    way, received, found = rank.result()
+    assert (way, received) == ("direct", 1)
+    assert [name for name in wanted if found[name] != wanted[name]] == []
+    assert trainer.hear() == "sent"
+    trainer.here.send("done")
+    trainer.result()
+
+
 @OBJECTS
 def test_trainer_object__over_the_real_routes_reports_its_version(engine, checkpoint, children):
     """vLLM's router, its AsyncLLM's methods, its HTTP client and its ModuleSource; one worker behind them."""

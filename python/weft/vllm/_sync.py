@@ -217,6 +217,13 @@ class WeightSync:
         else:
             self.client.abandon()
 
+    def __enter__(self) -> "WeightSync":
+        self.connect()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
     def close(self) -> None:
         """Leaves the job; servers hear it. Again: nothing."""
         sender, self._sender = self._sender, None

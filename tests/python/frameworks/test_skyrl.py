@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""weft.skyrl in the order in which SkyRL's workers call it (skyrl 0.3.0, workers/worker.py and fsdp_worker.py), beside a double of
+"""weft.skyrl in the order in which SkyRL's workers call it (skyrl 0.3.0), beside a double of
 vLLM's server, and in the real package's module where it is."""
 import asyncio
 import importlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""weft.trl: in the order in which TRL calls it (trl 1.16.0, async_grpo_trainer.py), and in the real AsyncGRPOTrainer where the
+"""weft.trl: in the order in which TRL calls it (trl 1.16.0), and in the real AsyncGRPOTrainer where the
 package is."""
 import time
 
