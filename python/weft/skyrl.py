@@ -116,10 +116,11 @@ class Servers:
         self._all("/finish_weight_update", {"weight_version": str(version)})
 
     def abandon(self) -> None:
-        try:
-            self._all("/finish_weight_update", {})
-        except Exception as error:  # about the failure that is known
-            logger.info("after the failed update: %s", error)
+        for route, body in (("/update_weights", {"update_info": {"abandon": True}}), ("/finish_weight_update", {})):
+            try:
+                self._all(route, body)
+            except Exception as error:  # about the failure that is known
+                logger.info("after the failed update: %s", error)
 
     def _all(self, route: str, body: "dict[str, Any]") -> None:
         self._wait(self._client._call_all_servers(route, body))

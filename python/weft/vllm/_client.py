@@ -127,14 +127,15 @@ class HTTPClient:
                 raise StateError(f"version {version} is not what all ranks have: {behind}")
 
     def abandon(self) -> None:
-        """After a failure: servers of some releases take no further update before this one was finished. No version is
-        reported, and what they answer is only logged: it is about the failure that is known."""
+        """After a failure: ranks that wait for a finish take no further update before. No version is reported, and what servers
+        answer is only logged: it is about the failure that is known."""
         if self.extension:
             return
-        try:
-            self._all("POST", "/finish_weight_update", {"weight_version": None})
-        except (HostFailed, WaitTimeout) as error:
-            logger.info("after the failed update: %s", error.text)
+        for route, body in (("/update_weights", {"update_info": {"abandon": True}}), ("/finish_weight_update", {})):
+            try:
+                self._all("POST", route, body)
+            except (HostFailed, WaitTimeout) as error:
+                logger.info("after the failed update: %s", error.text)
 
     def shutdown(self) -> None:
         """Servers leave the job and go on serving. Releases before 0.33 have no route for that: they leave at the next init."""

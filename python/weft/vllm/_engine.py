@@ -25,9 +25,10 @@ class WeftInitInfo(WeightTransferInitInfo):  # type: ignore[misc, unused-ignore]
 
 @dataclass
 class WeftUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc, unused-ignore]
-    """The version to wait for; None: the next one."""
+    """The version to wait for; None: the next one. ``abandon``: none: the update failed elsewhere, and finish ends it."""
     version: Optional[int] = None
     timeout_s: Optional[float] = None
+    abandon: bool = False
 
 
 class WeftWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc, unused-ignore]
@@ -58,7 +59,10 @@ class WeftWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc, unus
 
     def receive_weights(self, update_info: WeftUpdateInfo, load_weights: Any = None) -> None:
         """``load_weights``: of releases up to 0.24, for what comes as named tensors; the receiver has a way of its own."""
-        self._weft_session.receive(update_info.version, update_info.timeout_s)
+        if update_info.abandon:
+            self._weft_session.abandon()
+        else:
+            self._weft_session.receive(update_info.version, update_info.timeout_s)
 
     def finish_weight_update(self) -> None:
         self._weft_session.finish()

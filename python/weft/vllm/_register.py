@@ -25,9 +25,19 @@ def _add(factory: Any, module: str, name: str) -> None:
                 raise
 
 
+def _be_heard() -> None:
+    """vLLM's handlers are those of its own logger: Weft's lines go there too, where nobody has said where they go."""
+    ours, theirs = logging.getLogger("weft"), logging.getLogger("vllm")
+    if theirs.handlers and not ours.handlers and not logging.getLogger().handlers:
+        for handler in theirs.handlers:
+            ours.addHandler(handler)
+        ours.setLevel(max(theirs.getEffectiveLevel(), logging.INFO))
+
+
 def register() -> None:
     """Makes "weft" a back end of this process's vLLM."""
     try:
+        _be_heard()
         for variable, module in SWITCHES.items():
             if os.environ.get(variable):
                 importlib.import_module(module).install()

@@ -51,6 +51,7 @@ class Session:
         self._places: dict[str, int] = {}
         self._sleeps = 0
         self._received = 0            # version that finish may report
+        self._abandoned = False       # finish reports none
         self._failure: Optional[str] = None
 
     @property
@@ -140,9 +141,12 @@ class Session:
                              "the trainers' writes would not reach them; init again")
 
     def finish(self) -> int:
-        """The version that the last update brought. Fails where it failed, or brought none."""
+        """The version that the last update brought; 0: it was given up. Fails where it failed, or brought none."""
         if self._receiver is None:
             raise StateError("finish before init: this worker is in no job")
+        if self._abandoned:
+            self._abandoned = False
+            return 0
         if self._failure is not None:
             raise StateError(f"there is nothing to finish: {self._failure}")
         if self._receiver.tainted:
@@ -156,8 +160,12 @@ class Session:
         """An update follows; the last one's failure is over."""
         if self._receiver is None:
             raise StateError("start before init: this worker is in no job; POST /init_weight_transfer_engine first")
-        self._received, self._failure = 0, None
+        self._received, self._failure, self._abandoned = 0, None, False
         self._awake("an update")
+
+    def abandon(self) -> None:
+        """The update is given up, because it failed elsewhere: finish just ends it."""
+        self._received, self._abandoned = 0, True
 
     def describe(self) -> "dict[str, Any]":
         """For a look from outside; made of what JSON has."""
@@ -170,7 +178,7 @@ class Session:
     def close(self) -> None:
         """Leaves the job. Again: nothing."""
         receiver, self._receiver = self._receiver, None
-        self._places, self._received, self._failure = {}, 0, None
+        self._places, self._received, self._failure, self._abandoned = {}, 0, None, False
         if receiver is not None:
             receiver.close()
 

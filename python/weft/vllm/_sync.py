@@ -159,13 +159,24 @@ class WeightSync:
         if self.rank:
             self._sent(lambda: self._sender.send(named, version))
         else:
-            self.client.start()
+            self._started()
             self._beside("update", lambda: self.client.update(version), lambda: self._sender.send(named, version))
             self.client.finish(version)
         self.version = version
         self.last = {**self._sender.stats(), "weight_sync_time_s": time.monotonic() - began}
         logger.info("version %d is with all engines: %.3f s", version, self.last["weight_sync_time_s"])
         return version
+
+    def _started(self) -> None:
+        """Where a server refuses, nothing was begun here; but other trainers are in ``send`` by now."""
+        try:
+            self.client.start()
+        except BaseException as error:
+            self.client.abandon()
+            if self.world > 1:
+                self._over = str(error)
+                self._tell(str(error))
+            raise
 
     def _sent(self, send: Callable[[], Any]) -> None:
         try:

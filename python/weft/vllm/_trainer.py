@@ -10,15 +10,18 @@ client, which may be vLLM's own (HTTP of one server, Ray of one or several) or w
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
 from dataclasses import dataclass, field
 from typing import Any, Callable, ClassVar, Iterator, Optional
 
 from vllm.distributed.weight_transfer.base import TrainerInitInfo, TrainerWeightTransferEngine
 
-from weft._errors import Error, HostFailed, UsageError
+from weft._errors import UsageError
 from weft.vllm._client import HTTPClient
 from weft.vllm._sync import WeightSync
+
+logger = logging.getLogger("weft.vllm")
 
 
 @dataclass
@@ -178,8 +181,8 @@ class Servers:
         if hasattr(self.client, "abandon"):
             self.client.abandon()
             return
-        try:
-            self.client.finish_weight_update()
-        except Exception as error:  # it is about the failure that is known; some releases start no other update before
-            if isinstance(error, Error) and not isinstance(error, HostFailed):
-                raise
+        for end in (lambda: self.client.update_weights({"abandon": True}), self.client.finish_weight_update):
+            try:
+                end()
+            except Exception as error:  # about the failure that is known
+                logger.info("after the failed update: %s", error)

@@ -140,7 +140,10 @@ def test_real_skyrl__chooses_weft(monkeypatch):
     pytest.importorskip("skyrl")
     monkeypatch.setattr(typing, "TypedDict", pytest.importorskip("typing_extensions").TypedDict)
     weft.skyrl.install()
-    module = importlib.import_module(weft.skyrl._SYNC)
+    try:
+        module = importlib.import_module(weft.skyrl._SYNC)
+    except ImportError as error:
+        pytest.skip(f"skyrl is there, and something that it wants is not: {error}")
     check_choice(module)
     strategy = weft.skyrl.WeftTransferStrategy
     missing = [name for name in module.WeightTransferStrategy.__abstractmethods__ if not hasattr(strategy, name)]

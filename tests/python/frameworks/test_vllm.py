@@ -100,6 +100,27 @@ def test_register__breaks_no_process_whose_registry_is_broken(monkeypatch, caplo
     assert "RuntimeError: no more" in caplog.text
 
 
+def test_register__has_wefts_lines_in_vllms_log(monkeypatch):
+    vllm_double.put(monkeypatch, "0.33.0")
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    theirs, ours, root = logging.getLogger("vllm"), logging.getLogger("weft"), logging.getLogger()
+    monkeypatch.setattr(theirs, "handlers", [handler])
+    monkeypatch.setattr(ours, "handlers", [])
+    monkeypatch.setattr(root, "handlers", [])
+    levels = ours.level, theirs.level
+    theirs.setLevel(logging.INFO)
+    try:
+        for _ in range(2):
+            weft.vllm.register()
+        logging.getLogger("weft.vllm").info("joined")
+        assert lines == ["joined"]
+    finally:
+        ours.setLevel(levels[0])
+        theirs.setLevel(levels[1])
+
+
 def test_import__brings_neither_torch_nor_vllm():
     code = ("import sys, weft.vllm; weft.vllm.HTTPClient('http://a:1'); "
             "assert not {'torch', 'vllm', 'numpy', 'weft.engines'} & set(sys.modules), sys.modules.keys()")
@@ -220,6 +241,18 @@ def test_finish__after_an_update_that_failed_reports_nothing(worker):
 @WITH_HOOKS
 def test_finish__without_an_update_is_refused(worker):
     worker.init_weight_transfer_engine({"controller": "tcp://a:1"})
+    worker.start_weight_update()
+    with pytest.raises(weft.StateError, match="no version was received"):
+        worker.finish_weight_update()
+
+
+@WITH_HOOKS
+def test_abandoned_update__is_finished_without_a_version_and_another_begins(worker):
+    worker.init_weight_transfer_engine({"controller": "tcp://a:1"})
+    worker.start_weight_update()
+    worker.update_weights({"abandon": True})
+    worker.finish_weight_update()
+    assert worker.receivers[0].version == 0
     worker.start_weight_update()
     with pytest.raises(weft.StateError, match="no version was received"):
         worker.finish_weight_update()
@@ -420,6 +453,17 @@ def test_send__of_the_wrong_tensors_reports_no_version(tmp_path):
         assert sync.send(named(2)) == 2, "what was given up is mended by the next"
         assert server.holds(2) and client.weight_versions() == ["2"]
         sync.close()
+
+
+def test_start__that_a_server_refuses_begins_nothing(tmp_path):
+    with running(tmp_path, "0.33.0") as (server,):
+        client = weft.vllm.HTTPClient(server.url)
+        with weft.vllm.WeightSync(TENSORS, client, **QUICK) as sync:
+            client.start()  # somebody's, that was not finished
+            with pytest.raises(weft.HostFailed, match="already active"):
+                sync.send(named(1))
+            assert sync.send(named(2)) == 2
+            assert server.holds(2)
 
 
 def test_killed_engine__ends_the_send_with_its_name(tmp_path):
