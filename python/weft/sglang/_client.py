@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
+from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 from weft._errors import Code, Error, UsageError, WaitTimeout
+from weft.sglang._beside import beside
 from weft.sglang._wire import GROUP, RECEIVER, init_body, update_body
 
 logger = logging.getLogger("weft.sglang")
@@ -206,8 +206,8 @@ class Client:
     def connect(self, sender: Any, *, ranks: int = 1, timeout_s: float = 60.0, **order: Any) -> None:
         """init on the servers while ``sender`` joins. Other trainers call sender.join at the same time."""
         endpoints = [sender.endpoint(engine) for engine in range(len(self.urls))]
-        self.beside(lambda: self.init(endpoints, ranks, join_timeout_s=timeout_s, **order), lambda: sender.join(timeout_s),
-                    sender.close)
+        beside(lambda: self.init(endpoints, ranks, join_timeout_s=timeout_s, **order), lambda: sender.join(timeout_s),
+               sender.close)
 
     def sync(self, sender: Any, named: Iterable[tuple[str, Any]], version: Optional[int] = None, *, pause: Optional[str] = "abort",
              weight_version: Optional[str] = None, **options: Any) -> int:
@@ -225,52 +225,12 @@ class Client:
             self.pause_generation(pause)
             if pause != "in_place":
                 self.flush_cache()
-        sent = self.beside(lambda: self.update(number, weight_version=weight_version, **options),
-                           lambda: sender.send(named, number), sender.close)
+        sent = beside(lambda: self.update(number, weight_version=weight_version, **options),
+                      lambda: sender.send(named, number), sender.close)
         if pause is not None:
             self.continue_generation()
         logger.info("[weft] %d SGLang server(s) have version %s: total=%.3fs", len(self.urls), number, time.monotonic() - started)
         return int(sent)
-
-    @staticmethod
-    def beside(ask: Callable[[], None], act: Callable[[], Any], give_up: Callable[[], None]) -> Any:
-        """``ask`` of the servers in a thread while ``act`` runs here: each waits for the other side. What fails first is the
-        cause: where the servers refuse, ``give_up`` ends act; where act fails, servers hear of it through the job, and
-        their answer is waited for, as it says what they have."""
-        failure: list[BaseException] = []
-        acting = threading.Event()
-        acting.set()
-
-        def asked() -> None:
-            try:
-                ask()
-            except BaseException as error:
-                failure.append(error)
-                if acting.is_set():
-                    try:
-                        give_up()
-                    except Error:
-                        logger.debug("weft: closing after %s", error, exc_info=True)
-
-        thread = threading.Thread(target=asked, name="weft-sglang-ask", daemon=True)
-        thread.start()
-        try:
-            result = act()
-        except BaseException as error:
-            first = failure[0] if failure else None
-            acting.clear()
-            if isinstance(error, Exception):
-                thread.join()  # its requests have deadlines
-            if first is not None and isinstance(error, Exception):
-                raise first from error
-            if failure and isinstance(error, Error):
-                raise type(error)(f"{error.text}. Servers: {getattr(failure[0], 'text', failure[0])}", error.code) from error
-            raise
-        acting.clear()
-        thread.join()
-        if failure:
-            raise failure[0]
-        return result
 
 
 def _json(text: str) -> Any:

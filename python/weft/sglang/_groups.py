@@ -150,9 +150,9 @@ def update(rank: Rank, name: str, request: Any) -> tuple[bool, str]:
     received, error = _attempt(lambda: group.receiver.receive(version, group.order.update_timeout_s))
     failed = _told(rank, error)
     if failed is None:
-        took = time.monotonic() - started
-        moved = group.receiver.stats().get("bytes_received")
-        logger.info("[weft] weights of version %s received: bytes=%s total=%.3fs way=%s", received, moved, took, group.receiver.way)
+        took, stats = time.monotonic() - started, group.receiver.stats()
+        logger.info("[weft] weights of version %s received: way=%s total=%.3fs write=%.3fs post_load=%.3fs", received,
+                    group.receiver.way, took, stats.get("write_s", 0.0), stats.get("post_load_s", 0.0))
         return True, f"weft: version {received} received on all ranks in {took:.3f} s"
     return False, _after_failure(rank, name, group, error, failed)
 

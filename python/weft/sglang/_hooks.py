@@ -58,7 +58,7 @@ def _drafts(manager: Any) -> list[str]:
 
 
 def _stages() -> int:
-    from sglang.srt.distributed import get_pp_group
+    from sglang.srt.distributed.parallel_state import get_pp_group
 
     return int(get_pp_group().world_size)
 
@@ -98,7 +98,7 @@ def _refusal(manager: Any, keeps_draft: bool) -> Optional[str]:
 
 
 def _rank(manager: Any) -> _groups.Rank:
-    from sglang.srt.distributed import get_tp_group
+    from sglang.srt.distributed.parallel_state import get_tp_group
 
     tp = get_tp_group()
     return _groups.Rank(manager.tp_worker.model_runner.model, f"rank {tp.rank_in_group} of {tp.world_size}",
@@ -107,8 +107,12 @@ def _rank(manager: Any) -> _groups.Rank:
 
 # ---- hooks of a scheduler
 
-def _answer(kind: str, outcome: tuple[bool, str]) -> Any:
-    success, message = outcome
+def _answer(kind: str, handle: Callable[[], tuple[bool, str]]) -> Any:
+    try:
+        success, message = handle()
+    except Exception as error:  # would end the scheduler process; ranks fail alike here, as none has heard of the others yet
+        logger.exception("weft: %s", kind)
+        success, message = False, f"weft: {_groups.words(error)}"
     if not success:
         logger.error(message)
     return getattr(importlib.import_module("sglang.srt.managers.io_struct"), kind)(success=success, message=message)
@@ -117,20 +121,23 @@ def _answer(kind: str, outcome: tuple[bool, str]) -> Any:
 def _init(original: Callable[..., Any], manager: Any, request: Any) -> Any:
     if request.backend != BACKEND or getattr(request, "receiver", None) is not None:
         if request.group_name in _groups.groups:
-            return _answer("InitWeightsUpdateGroupReqOutput", (False, f"weft: group {request.group_name!r} is Weft's: POST "
-                                                               "/destroy_weights_update_group first, or use another name"))
+            text = (f"weft: group {request.group_name!r} is Weft's: POST /destroy_weights_update_group first, or use another "
+                    "name")
+            return _answer("InitWeightsUpdateGroupReqOutput", lambda: (False, text))
         return original(manager, request)
     return _answer("InitWeightsUpdateGroupReqOutput",
-                   _groups.open_group(_rank(manager), request.group_name, request.master_address))
+                   lambda: _groups.open_group(_rank(manager), request.group_name, request.master_address))
 
 
 def _destroy(original: Callable[..., Any], manager: Any, request: Any) -> Any:
     if request.group_name not in _groups.groups:
         return original(manager, request)
-    failed = _groups.close(request.group_name, "it was destroyed by request")
-    failures = [one for one in _rank(manager).agree(failed) if one]
-    return _answer("DestroyWeightsUpdateGroupReqOutput",
-                   (not failures, f"weft: group {request.group_name!r} " + (" | ".join(failures) or "has ended")))
+
+    def handle() -> tuple[bool, str]:
+        failed = _groups.close(request.group_name, "it was destroyed by request")
+        failures = [one for one in _rank(manager).agree(failed) if one]
+        return not failures, f"weft: group {request.group_name!r} " + (" | ".join(failures) or "has ended")
+    return _answer("DestroyWeightsUpdateGroupReqOutput", handle)
 
 
 @contextlib.contextmanager
@@ -143,15 +150,18 @@ def _timed(manager: Any) -> Iterator[None]:
 def _update(original: Callable[..., Any], manager: Any, request: Any) -> Any:
     if not is_update(request, _groups.groups):
         return original(manager, request)
-    with _timed(manager):
+
+    def handle() -> tuple[bool, str]:
         success, text = _groups.update(_rank(manager), request.group_name, request)
         if success:
             if hasattr(manager, "record_weight_version_after_update"):
                 manager.record_weight_version_after_update(request.weight_version)
             if request.flush_cache and not manager.flush_cache(empty_cache=request.torch_empty_cache):
-                success, text = False, (f"{text}, but the cache was not flushed, as requests are running or waiting: abort or "
-                                        "retract them (/pause_generation), POST /flush_cache, and do not continue before that")
-    return _answer("UpdateWeightsFromDistributedReqOutput", (success, text))
+                return False, (f"{text}, but the cache was not flushed, as requests are running or waiting: abort or retract them "
+                               "(/pause_generation), POST /flush_cache, and do not continue before that")
+        return success, text
+    with _timed(manager):
+        return _answer("UpdateWeightsFromDistributedReqOutput", handle)
 
 
 def _release(original: Callable[..., Any], manager: Any, request: Any) -> Any:
@@ -282,7 +292,7 @@ class External:
         self._name = context.group_name
         group = None
         if context.tp_size > 1:
-            from sglang.srt.distributed import get_tp_group
+            from sglang.srt.distributed.parallel_state import get_tp_group
 
             group = get_tp_group().cpu_group
         self._rank = _groups.Rank(context.model, f"rank {context.tp_rank} of {context.tp_size}", _agree(group),
