@@ -52,8 +52,9 @@ class _Job:
         self.client = Client(_urls(config))
         self.device = device
         settings = {name: _setting(config, name) for name in ("bind", "transport", "key_file")}
+        settings["insecure"] = os.environ.get("WEFT_INSECURE") == "1"
         self.sender = Sender(tensors, engines=len(config.endpoints), ranks=ranks.pop(), update_timeout_s=_sync_s(),
-                             insecure=os.environ.get("WEFT_INSECURE") == "1", memory="cuda" if device == "cuda" else None, **settings)
+                             memory="cuda" if device == "cuda" else None, **settings)
         try:
             self.client.connect(self.sender, ranks=self.sender.ranks, timeout_s=_JOIN_S)
         except BaseException:
