@@ -256,8 +256,11 @@ def register() -> None:
         _say(failure)
         raise
     _registered = True
-    logger.info("weft: SGLang %s: weights can be sent by Weft (backend 'weft'), %d hooks, the first on %s", _version(), len(found),
-                found[0][0])
+    text = (f"weft: SGLang {_version()}: weights can be sent by Weft (backend 'weft'), {len(found)} hooks, the first on "
+            f"{found[0][0]}")
+    logger.info(text)
+    if not logging.getLogger().handlers:  # SGLang sets its log up after its plug-ins
+        print(text, file=sys.stderr, flush=True)
 
 
 def install() -> None:

@@ -57,8 +57,8 @@ def shared(tmp_path_factory):
 
 @BOTH
 def test_sync__every_rank_of_two_servers_has_the_version_and_responses_say_so(tmp_path, generation):
-    with servers.engine(tmp_path / "0", generation, ranks=2) as first, servers.engine(tmp_path / "1", generation, ranks=2) as second, \
-            sender(engines=2, ranks=2) as one:
+    with servers.engine(tmp_path / "0", generation, ranks=2) as first, \
+            servers.engine(tmp_path / "1", generation, ranks=2) as second, sender(engines=2, ranks=2) as one:
         client = Client([first.url, second.url])
         assert client.ranks() == 2
         connected(one, client)
@@ -90,7 +90,8 @@ def test_init__a_rank_that_refuses_is_the_answer_of_all_at_once(tmp_path):
 
 @BOTH
 def test_update__a_rank_that_fails_alone_bumps_no_version_and_nothing_continues(tmp_path, generation):
-    with servers.engine(tmp_path, generation, ranks=2, WEFT_DOUBLE_BREAKS='{"post_load": [1, 2]}') as served, sender(ranks=2) as one:
+    with servers.engine(tmp_path, generation, ranks=2, WEFT_DOUBLE_BREAKS='{"post_load": [1, 2]}') as served, \
+            sender(ranks=2) as one:
         client = Client(served.url)
         connected(one, client)
         client.sync(one, servers.weights(1).items(), 1)
@@ -155,8 +156,7 @@ def test_a_server_without_the_plug_in__is_named_as_such(tmp_path):
 ])
 def test_init__what_is_no_order_is_refused(shared, body, words):
     with pytest.raises(ServerError, match=words):
-        Client(shared.url).each("/init_weights_update_group",
-                                {"master_port": 0, "rank_offset": 0, "world_size": 1, "group_name": "weft", "backend": "weft", **body})
+        Client(shared.url).each("/init_weights_update_group", {**_wire.init_body({"controller": "tcp://h:1"}), **body})
 
 
 @pytest.mark.parametrize("change, words", [

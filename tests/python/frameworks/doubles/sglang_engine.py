@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine of the shape of SGLang's, written from its sources (0.5.23, 0.5.12): one process a tensor-parallel rank, a TokenizerManager
-and HTTP routes on rank 0, handlers of weights in the scheduler's class of that generation, HookRegistry. Its answer to a request is
-rank 0's. The model is two parameters, cut in rows; each rank prints what it holds on request.
+"""An engine of the shape of SGLang's, written from its sources (0.5.23, 0.5.12): one process a tensor-parallel rank, a
+TokenizerManager and HTTP routes on rank 0, handlers of weights in the scheduler's class of that generation, HookRegistry. Its
+answer to a request is rank 0's. The model is two parameters, cut in rows; a route of its own shows what the ranks hold.
 
     python sglang_engine.py GENERATION RANKS RANK FOLDER     GENERATION: new (0.5.23), old (0.5.12)
 
@@ -48,8 +48,8 @@ def request(name, *fields):
     return made
 
 
-Init = request("InitWeightsUpdateGroupReqInput", ("master_address", str), ("master_port", int), ("rank_offset", int), ("world_size", int),
-               ("group_name", str, "weight_update_group"), ("backend", str, "nccl"))
+Init = request("InitWeightsUpdateGroupReqInput", ("master_address", str), ("master_port", int), ("rank_offset", int),
+               ("world_size", int), ("group_name", str, "weight_update_group"), ("backend", str, "nccl"))
 Update = request("UpdateWeightsFromDistributedReqInput", ("names", list), ("dtypes", list), ("shapes", list),
                  ("group_name", str, "weight_update_group"), ("flush_cache", bool, True), ("abort_all_requests", bool, False),
                  ("weight_version", Optional[str], None), ("load_format", Optional[str], None), ("selector", str, "all"),
@@ -91,13 +91,15 @@ class Handlers:
     """What both generations' classes do of themselves."""
 
     def init_weights_update_group(self, given):
-        return ANSWERS["InitWeightsUpdateGroupReqOutput"](success=False, message="Failed to initialize custom process group: no NCCL")
+        message = "Failed to initialize custom process group: no NCCL"
+        return ANSWERS["InitWeightsUpdateGroupReqOutput"](success=False, message=message)
 
     def destroy_weights_update_group(self, given):
         return ANSWERS["DestroyWeightsUpdateGroupReqOutput"](success=False, message="The group to be destroyed does not exist.")
 
     def update_weights_from_distributed(self, given):
-        return ANSWERS["UpdateWeightsFromDistributedReqOutput"](success=False, message=f"Group {given.group_name} not in []. Please call")
+        message = f"Group {given.group_name} not in []. Please call"
+        return ANSWERS["UpdateWeightsFromDistributedReqOutput"](success=False, message=message)
 
     def release_memory_occupation(self, given):
         self.offload_tags |= set(given.tags or ("kv_cache", "weights", "cuda_graph"))
@@ -279,7 +281,8 @@ class Server:
 def act(engine, method, given):
     if method == "weights":
         told = [None] * dist.get_world_size()
-        dist.all_gather_object(told, {name: param.tolist() for name, param in engine.tp_worker.model_runner.model.named_parameters()})
+        model = engine.tp_worker.model_runner.model
+        dist.all_gather_object(told, {name: param.tolist() for name, param in model.named_parameters()})
         return {name: sum((one[name] for one in told), []) for name in told[0]}
     if method == "double":
         for name, value in given.items():

@@ -30,9 +30,9 @@ def engine(folder, generation="new", ranks=1, **environment):
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log"
     with open(log, "w") as file:
-        processes = [subprocess.Popen([sys.executable, str(HERE / "sglang_engine.py"), generation, str(ranks), str(rank), str(folder)],
-                                      env={**os.environ, **environment}, stdout=file, stderr=subprocess.STDOUT)
-                     for rank in range(ranks)]
+        command = [sys.executable, str(HERE / "sglang_engine.py"), generation, str(ranks)]
+        processes = [subprocess.Popen([*command, str(rank), str(folder)], env={**os.environ, **environment}, stdout=file,
+                                      stderr=subprocess.STDOUT) for rank in range(ranks)]
     try:
         deadline = time.monotonic() + 60
         while not (folder / "port").exists():
