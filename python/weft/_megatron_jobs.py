@@ -112,6 +112,7 @@ class Shards(_Job):
         device = next(parameter for chunk in self._model for parameter in chunk.parameters()).device.type
         self.trainer = self._trainer(device)
         self.trainer.declare_model(self._checkpoint, self.train, self.infer)
+        self.trainer.declare_labels("custom", "custom", "custom")  # as engines are labelled, which declare what they found
         weft.torch.declare(self.trainer, self._model, config=_config_of(self._checkpoint))
 
     def endpoint(self, engine: int) -> dict[str, Any]:

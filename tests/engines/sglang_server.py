@@ -48,7 +48,7 @@ def site_with_plug_in(folder):
 def environment(release, *before):
     sites = [*before, HERE / "site", *([HERE / "site_without_kernels"] if is_old(release) else [])]
     return {**os.environ, "PYTHONPATH": ":".join([*map(str, sites), release, str(WEFT)]), "HF_HUB_OFFLINE": "1",
-            "PYTHONDONTWRITEBYTECODE": "1", "CUDA_VISIBLE_DEVICES": "", "SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
+            "PYTHONDONTWRITEBYTECODE": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
 @contextlib.contextmanager
@@ -64,7 +64,8 @@ def server(release, model, folder, tp=1):
                *(["--disable-piecewise-cuda-graph"] if is_old(release) else [])]
     with open(log, "w") as file:
         process = subprocess.Popen([PYTHON, "-m", "sglang.launch_server", *options], stdout=file, stderr=subprocess.STDOUT,
-                                   env=environment(release, site_with_plug_in(folder)), start_new_session=True)
+                                   env={**environment(release, site_with_plug_in(folder)),
+                                        "SGLANG_CPU_OMP_THREADS_BIND": "|".join(map(str, range(tp)))}, start_new_session=True)
     try:
         deadline = time.monotonic() + UP_S
         while not answers(url):

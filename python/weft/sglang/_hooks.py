@@ -259,7 +259,7 @@ def register() -> None:
     text = (f"weft: SGLang {_version()}: weights can be sent by Weft (backend 'weft'), {len(found)} hooks, the first on "
             f"{found[0][0]}")
     logger.info(text)
-    if not logging.getLogger().handlers:  # SGLang sets its log up after its plug-ins
+    if not logger.isEnabledFor(logging.INFO):  # SGLang sets its log up after its plug-ins
         print(text, file=sys.stderr, flush=True)
 
 

@@ -211,8 +211,8 @@ def test_update__finds_a_parameter_that_moved_and_init_binds_it(tmp_path):
         client = Client(served.url)
         with sender() as one:
             connected(one, client)
-            ask(served.url, "/double", {"move": "b.weight"})
-            with pytest.raises(weft.Error, match="b.weight does not lie where it lay"):
+            ask(served.url, "/double", {"move": "model_b_weight"})
+            with pytest.raises(weft.Error, match="model_b_weight does not lie where it lay"):
                 client.sync(one, servers.weights(1).items(), 1)
         with sender() as one:
             connected(one, client)

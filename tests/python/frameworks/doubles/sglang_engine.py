@@ -22,8 +22,14 @@ from typing import Optional
 import torch
 import torch.distributed as dist
 
-ROWS, COLUMNS = 8, 16
-NAMES = ("model.a.weight", "model.b.weight")
+DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
+
+
+def tensors():
+    """[name, dtype, shape] of the checkpoint that this engine serves: a file's, or two."""
+    file = os.environ.get("WEFT_DOUBLE_TENSORS")
+    return json.loads(pathlib.Path(file).read_text()) if file else [["model.a.weight", "F32", [8, 16]],
+                                                                    ["model.b.weight", "F32", [8, 16]]]
 
 
 # ---- modules by SGLang's names
@@ -115,10 +121,9 @@ class Engine(Handlers):
     def set_up(self, rank, ranks):
         generator = torch.Generator().manual_seed(rank)
         model = torch.nn.Module()
-        for name in NAMES:
-            part = torch.nn.Module()
-            part.weight = torch.nn.Parameter(torch.rand(ROWS // ranks, COLUMNS, generator=generator), requires_grad=False)
-            model.add_module(name.split(".")[1], part)
+        for name, dtype, shape in tensors():
+            made = torch.rand(shape[0] // ranks, *shape[1:], generator=generator).to(DTYPES[dtype])
+            model.register_parameter(name.replace(".", "_"), torch.nn.Parameter(made, requires_grad=False))
         self.tp_worker = types.SimpleNamespace(model_runner=types.SimpleNamespace(model=model))
         self.draft_worker = None
         self.tp_cpu_group = dist.group.WORLD
@@ -151,12 +156,13 @@ class Receiver:
         self.model, self.addresses = model, {}
         self.inference = weft.Inference(endpoint["controller"], endpoint.get("rank_offset", 0) + self.rank, own_memory=True,
                                         update_timeout_s=endpoint.get("update_timeout_s"))
-        for (name, _dtype, shape), (part, param) in zip(endpoint["tensors"], model.named_parameters()):
-            self.addresses[part] = param.data_ptr()
-            rows = shape[0] // self.ranks
-            number = self.inference.declare_param(part, "F32", tuple(param.shape), memory=param.detach())
-            self.inference.declare_piece(weft.Tensor(name, "F32", tuple(shape)), number, lo=(self.rank * rows, 0),
-                                         hi=((self.rank + 1) * rows, shape[1]))
+        params = dict(model.named_parameters())
+        for name, dtype, shape in endpoint.get("tensors") or tensors():
+            part, rows = name.replace(".", "_"), shape[0] // self.ranks
+            self.addresses[part] = params[part].data_ptr()
+            number = self.inference.declare_param(part, dtype, tuple(params[part].shape), memory=params[part].detach())
+            self.inference.declare_piece(weft.Tensor(name, dtype, tuple(shape)), number,
+                                         lo=(self.rank * rows, *[0] * len(shape[1:])), hi=((self.rank + 1) * rows, *shape[1:]))
         self.inference.set_post_load(self.post_load)
 
     def post_load(self, version):
