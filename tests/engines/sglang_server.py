@@ -9,6 +9,7 @@ point in a folder as an installed wheel has it.
 import contextlib
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -54,9 +55,7 @@ def environment(release, *before):
 @contextlib.contextmanager
 def server(release, model, folder, tp=1):
     """(url, log file)"""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log, url = folder / "server.log", f"http://127.0.0.1:{port}"
     options = ["--model-path", str(model), "--port", str(port), "--tp-size", str(tp), "--device", "cpu", "--dtype", "bfloat16",
                "--skip-tokenizer-init", "--attention-backend", "torch_native", "--max-total-tokens", "2048",
@@ -77,6 +76,16 @@ def server(release, model, folder, tp=1):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # its session: schedulers and detokenizer too
         process.wait(30)
+
+
+def free_port():
+    """Low: older releases count others up from it."""
+    while True:
+        with socket.socket() as free:
+            port = random.randrange(20000, 32000)
+            with contextlib.suppress(OSError):
+                free.bind(("127.0.0.1", port))
+                return port
 
 
 def answers(url):
