@@ -6,6 +6,7 @@
 """
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Callable, Iterator, Optional, Sequence
 
@@ -14,64 +15,91 @@ import torch
 from weft._dtypes import dtype_of
 from weft._inference import Transform
 from weft._structs import Tensor
-from weft.engines._layout import Param, Piece
-from weft.engines._marks import COMPUTED, Marks
+from weft.engines._layout import Param, Piece, gaps
+from weft.engines._marks import KEPT, Found, Marks
 
 _PIECES_MAX = 1 << 16  # of one parameter: beyond it, or of so few bytes each, its elements are shuffled
 _PIECE_BYTES_LEAST = 64
+_RUN_LEAST = 4         # elements a run, on the whole: of fewer, its elements are shuffled
 _TURNED_MAX = 64       # boxes that one transposed matrix may be of
+_CHUNK = 1 << 20       # elements at a time: what a cache holds
 
 
-def param_of(name: str, dtype: torch.dtype, shape: Sequence[int], numbers: torch.Tensor, marks: Marks) -> Param:
+def param_of(name: str, found: Found, marks: Marks) -> Param:
     """The parameter as pieces, or ``computed`` with the reason."""
-    flat, label = numbers.view(-1), dtype_of(dtype).name
-    computed = int((flat == COMPUTED).sum()) + int((flat >= marks.end(dtype)).sum())
+    shape, label, element = found.shape, dtype_of(found.dtype).name, dtype_of(found.dtype).bytes
+    computed = found.computed()
     if computed:
-        return Param(name, label, tuple(shape), computed=f"{computed} of {flat.numel()} elements are computed from what is "
-                                                         "loaded")
-    element = dtype_of(label).bytes
-    pieces = _pieces(flat, dtype, marks, element)
+        return Param(name, label, shape, computed=f"{computed} of {found.count} elements are computed from what is loaded")
+    pieces = _pieces(found, marks, element)
     if len(shape) >= 2 and (pieces is None or len(pieces) > 1):
-        turned = _transposed(flat, shape, dtype, marks, element)
+        turned = _transposed(found, marks, element)
         pieces = turned if turned is not None and (pieces is None or len(turned) < len(pieces)) else pieces
     if pieces is None:
-        return Param(name, label, tuple(shape), computed="its elements stand in an order that no boxes have (a shuffle of "
-                                                         "a kernel's)")
-    at, fills = 0, []
-    for piece in pieces:
-        if piece.offset_bytes > at:
-            fills.append((at, piece.offset_bytes))
-        at = piece.offset_bytes + piece.bytes
-    if at < flat.numel() * element:
-        fills.append((at, flat.numel() * element))
-    return Param(name, label, tuple(shape), tuple(pieces), tuple(fills))
+        return Param(name, label, shape, computed="its elements stand in an order that no boxes have (a shuffle of a kernel's)")
+    fills: list[tuple[int, int]] = []
+    kept: list[tuple[int, int]] = []
+    for first, last in gaps(pieces, found.count * element):
+        has = bool((found.numbers(first // element, last // element) == KEPT).any())
+        (kept if has else fills).append((first, last))
+    return Param(name, label, shape, tuple(pieces), tuple(fills), tuple(kept))
 
 
-def _runs(flat: torch.Tensor, dtype: torch.dtype, marks: Marks) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[str]]":
-    """Where runs of one tensor's neighbouring elements begin, how long they are, and which tensor each is of."""
-    tensor, names = marks.tensor_at(flat.clamp(min=0), dtype)
-    tensor = torch.where(flat >= 0, tensor, torch.full((), -1, dtype=tensor.dtype))
-    breaks = torch.ones(flat.numel(), dtype=torch.bool)
-    breaks[1:] = (tensor[1:] != tensor[:-1]) | ((flat[1:] != flat[:-1] + 1) & (tensor[1:] >= 0))
-    starts = breaks.nonzero().view(-1)
-    lengths = torch.diff(starts, append=torch.tensor([flat.numel()]))
-    return starts, lengths, tensor[starts], names
+def _runs(found: Found, marks: Marks) -> "Optional[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, list[str]]]":
+    """Where runs of one tensor's neighbouring elements begin, how long they are, the first's number, and which tensor each is
+    of (-1: none); with the tensors' names. None: they are too many."""
+    parts, count = [], 0
+    for at in range(0, found.count, _CHUNK):
+        end, lead = min(at + _CHUNK, found.count), 1 if at else 0
+        numbers = found.numbers(at - lead, end)
+        breaks = (numbers[1:] != numbers[:-1] + 1) & ((numbers[1:] >= 0) | (numbers[1:] != numbers[:-1]))
+        inside = breaks.nonzero().view(-1) + (at - lead + 1)
+        parts.append(inside if at else torch.cat((torch.zeros(1, dtype=torch.int64), inside)))
+        count += parts[-1].numel()
+        if count > max(_PIECES_MAX, found.count // _RUN_LEAST):
+            return None
+    starts = torch.cat(parts)
+    ends = torch.cat((starts[1:], torch.tensor([found.count])))
+    first = _at(found, starts)
+    tensor, names = marks.tensor_at(first.clamp(min=0), found.kind)
+    bounds = torch.tensor([marks.first(name) for name in names] + [marks.end(found.kind)])
+    behind = torch.where(first >= 0, bounds[(tensor + 1).clamp(max=len(names))], torch.full((), 1 << 62))
+    across = (behind - first < ends - starts).nonzero().view(-1).tolist()
+    if across:  # neighbours in number, of two tensors or more
+        more = []
+        for run in across:
+            begin, number = int(starts[run]), int(first[run])
+            low = torch.searchsorted(bounds, number, right=True)
+            high = torch.searchsorted(bounds, number + int(ends[run]) - begin)
+            more.append(torch.unique(bounds[low:high]) - number + begin)
+        starts = torch.cat((starts, *more)).sort().values
+        ends = torch.cat((starts[1:], torch.tensor([found.count])))
+        first = _at(found, starts)
+        tensor, _ = marks.tensor_at(first.clamp(min=0), found.kind)
+    return starts, ends - starts, first, torch.where(first >= 0, tensor, torch.full((), -1)), names
 
 
-def _pieces(flat: torch.Tensor, dtype: torch.dtype, marks: Marks, element: int) -> Optional[list[Piece]]:
-    if not flat.numel():
+def _at(found: Found, places: torch.Tensor) -> torch.Tensor:
+    """The numbers at some places."""
+    return found.part(places, (places.numel(),)).numbers(0, places.numel())
+
+
+def _pieces(found: Found, marks: Marks, element: int) -> Optional[list[Piece]]:
+    if not found.count:
         return []
-    starts, lengths, tensors, names = _runs(flat, dtype, marks)
-    first = flat[starts]
-    width = torch.tensor([_width(marks.tensors[name]) for name in names])[tensors.clamp(min=0)]
-    base = torch.tensor([marks.first(name) for name in names])[tensors.clamp(min=0)]
+    runs = _runs(found, marks)
+    if runs is None:
+        return None
+    starts, lengths, first, tensors, names = runs
+    width = torch.tensor([_width(marks.tensors[name]) for name in names] or [1])[tensors.clamp(min=0)]
+    base = torch.tensor([marks.first(name) for name in names] or [0])[tensors.clamp(min=0)]
     # a run goes on the box of the one before it: as long, a row further, in the same columns, right behind it
-    column = (first - base) % width
+    column = (first - base) % width.clamp(min=1)
     same = torch.zeros(starts.numel(), dtype=torch.bool)
     same[1:] = (tensors[1:] == tensors[:-1]) & (tensors[1:] >= 0) & (lengths[1:] == lengths[:-1]) \
         & (first[1:] == first[:-1] + width[1:]) & (column[1:] + lengths[1:] <= width[1:])
     groups = (~same).nonzero().view(-1)
-    if groups.numel() > min(_PIECES_MAX, 64 + flat.numel() * element // _PIECE_BYTES_LEAST):
+    if groups.numel() > min(_PIECES_MAX, 256 + found.count * element // _PIECE_BYTES_LEAST):
         return None
     counts = torch.diff(groups, append=torch.tensor([starts.numel()]))
     pieces: list[Piece] = []
@@ -137,29 +165,41 @@ def _row_boxes(shape: Sequence[int], first: int, last: int, low: int,
         yield (*lo, low), (*hi, high)
 
 
-def _transposed(flat: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, marks: Marks,
-                element: int) -> Optional[list[Piece]]:
+def _transposed(found: Found, marks: Marks, element: int) -> Optional[list[Piece]]:
     """A parameter whose matrices (its last two dimensions) are boxes of tensors, column by column."""
-    rows, columns = shape[-2], shape[-1]
+    rows, columns = found.shape[-2:]
+    size = rows * columns
+    if not size:
+        return None
     pieces: list[Piece] = []
-    for index, matrix in enumerate(flat.view(-1, rows, columns)):
+    for index in range(found.count // size):
         # rows that are neighbouring columns of one tensor are one box; where another begins, so does another piece
-        starts = [0, *((matrix[1:, 0] != matrix[:-1, 0] + 1).nonzero().view(-1) + 1).tolist(), rows]
-        if len(starts) > _TURNED_MAX:
+        begins = _at(found, index * size + torch.arange(rows) * columns)
+        starts = [0, *((begins[1:] != begins[:-1] + 1).nonzero().view(-1) + 1).tolist(), rows]
+        if len(starts) > _TURNED_MAX or bool((begins < 0).any()):
             return None
         for first, last in zip(starts, starts[1:]):
-            found = _pieces(matrix[first:last].t().contiguous().view(-1), dtype, marks, element)
-            if found is None or len(found) != 1 or found[0].bytes != (last - first) * columns * element:
-                return None
-            box = found[0]
-            if len(box.lo) < 2 or len(box.lo) > 3 or len(box.lo) == 3 and box.hi[0] - box.lo[0] != 1:
+            places = (index * size + torch.arange(first, last) * columns + torch.arange(columns)[:, None]).view(-1)
+            box = _one_box(found.part(places, (columns, last - first)), marks, element)
+            if box is None:
                 return None
             pieces.append(box._replace(offset_bytes=(index * rows + first) * columns * element,
                                        transform=Transform(transposed=True)))
     return pieces
 
 
+def _one_box(found: Found, marks: Marks, element: int) -> Optional[Piece]:
+    """A matrix that is one box of one matrix."""
+    boxes = _pieces(found, marks, element)
+    if boxes is None or len(boxes) != 1 or boxes[0].bytes != found.count * element:
+        return None
+    box = boxes[0]
+    # of three dimensions one matrix, whose sides are the part's own: a run may have gone over what is no matrix of it
+    sides = tuple(high - low for low, high in zip(box.lo, box.hi))
+    return box if sides in (found.shape, (1, *found.shape)) else None
+
+
 def renamed(param: Param, name: str, rename: Callable[[str], str]) -> Param:
     """The same of another layer."""
-    return Param(name, param.dtype, param.shape, tuple(piece._replace(tensor=rename(piece.tensor)) for piece in param.pieces),
-                 param.fills, param.computed)
+    pieces = tuple(piece._replace(tensor=rename(piece.tensor)) for piece in param.pieces)
+    return dataclasses.replace(param, name=name, pieces=pieces)

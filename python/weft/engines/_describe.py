@@ -27,6 +27,7 @@ _SAY = re.compile(r"; say (no )?([a-z0-9_]+)=([^ ,;\n]+)")
 _OPEN = re.compile(r"ROWS|COLUMNS|\bN\b")  # of a hint that leaves the value to its reader
 _ORDERS = ("expert_halves=up_gate",)  # what no list of parameters shows: tried where the probe disagrees
 _HINTS_MAX = 8
+_PLAIN = ("F32", "BF16", "F16")  # what no engine rewrites for its kernels under the same name, dtype and shape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +103,7 @@ class _Reading:
 
     def __init__(self, engine: Engine, tensors: Optional[Mapping[str, Tensor]], way: str):
         self.engine, self.way = engine, way
-        self.live = tuple(Tensor(name, dtype_of(param.dtype).name, tuple(param.shape))
-                          for name, param in engine.model.named_parameters())
+        self.live = tuple(_listed(name, param) for name, param in engine.model.named_parameters())
         self.listed = self.live  # those that rows are compared with
         self.given = None if tensors is None else dict(tensors)
         self.notes: list[str] = []
@@ -114,7 +114,14 @@ class _Reading:
         engine = self.engine
         probed = self._probe() if self.way != "rows" else None
         if probed is not None:  # what post-load work adds to the model is in no row
-            self.listed = tuple(param for param in self.live if probed.like(param.name) not in probed.added)
+            self.listed = tuple(param for param in self.live if param.name not in probed.added)
+            if probed.unwritten:
+                self.notes.append(f"no load changes {len(probed.unwritten)} parameters, first {probed.unwritten[0]}: left alone")
+            other = list(probed.layout.constants)
+            if other:
+                self.notes.append(f"{len(other)} parameters have, where no load writes, other values than a new model, first "
+                                  f"{other[0]}: " + ("they get a new model's at join, since this one was loaded with dummies"
+                                                     if self.engine.dummy() else "left alone"))
         rows = self._rows() if self.way != "probe" else None
         layout = self._agreed(rows, probed)
         if layout is None:
@@ -141,7 +148,7 @@ class _Reading:
             except (ConfigError, UsageError) as error:
                 said = _SAY.search(str(error))
                 if said is None or _OPEN.search(said[3]) or (not said[1] and sizes.get(said[2]) == said[3]):
-                    self.notes.append(f"rows: {str(error).splitlines()[0]} (with {infer})")
+                    self.notes.append(f"rows: {error.text.splitlines()[0]} (with {infer})")
                     return None
                 if said[1]:
                     sizes.pop(said[2], None)
@@ -179,7 +186,7 @@ class _Reading:
         try:
             return probe(self.engine, self._checkpoint(), reload=self.way == "loader")
         except Error as error:
-            self.notes.append(f"probe: {error}")
+            self.notes.append(f"probe: {error.text}")
         except Exception as error:  # of the engine's own code, which may not run on this machine
             self.notes.append(f"probe: {self.engine.name}'s own loader failed on marked weights: {type(error).__name__}: {error}")
         if self.way == "probe":
@@ -195,44 +202,57 @@ class _Reading:
         if any(param.computed for param in layout.params):
             return layout
         if rows is None:
-            self.notes.append(f"layout: by a probe of {probed.layers} layers")
+            self.notes.append(f"layout: by {_layers(probed)}")
             return layout
         differing = rows.differences(layout)
         if not differing:
-            self.notes.append(f"layout: rows, and a probe of {probed.layers} layers agrees")
-            return self._joined(rows, layout)
+            self.notes.append(f"layout: rows, and {_layers(probed)} agrees")
+            return _joined(rows, layout)
         for option in _ORDERS:
             notes, infer = list(self.notes), self.infer
             other = self._rows(option)
             if other is not None and not other.differences(layout):
-                self.notes.append(f"layout: rows with {option}, which a probe of {probed.layers} layers found")
-                return self._joined(other, layout)
+                self.notes.append(f"layout: rows with {option}, which {_layers(probed)} found")
+                return _joined(other, layout)
             self.notes, self.infer = notes, infer
-        self.notes.append(f"layout: by a probe of {probed.layers} layers; rows differ in {len(differing)} parameters, first "
+        self.notes.append(f"layout: by {_layers(probed)}; rows differ in {len(differing)} parameters, first "
                           f"{differing[0]}")
         self.infer = ""
         return layout
 
-    def _joined(self, rows: Layout, probed: Layout) -> Layout:
-        """Rows, without what the engine's loader never writes, and with what only a probe knows of."""
-        found, known = {param.name for param in probed.params}, {param.name for param in rows.params}
-        unwritten = [name for name in known - found if name not in probed.derived]
-        if unwritten:
-            self.notes.append(f"left alone: {len(unwritten)} parameters that the engine's own loader writes nothing to, first "
-                              f"{min(unwritten)}")
-        params = tuple(param for param in rows.params if param.name in found)
-        return dataclasses.replace(rows, params=params + tuple(param for param in probed.params if param.name not in known),
-                                   tensors={**probed.tensors, **rows.tensors}, derived=probed.derived)
-
     def _rows_alone(self, rows: Layout) -> Optional[Layout]:
-        """Halves of experts may lie either way, and nothing has shown which: only a user who says rows has that."""
-        if self.way == "rows" or not any("w13_weight" in param.name for param in rows.params):
+        """Halves of experts may lie either way, and what is quantised is shuffled and computed by some kernels, under the same
+        names and shapes; nothing has shown how: only a user who says rows has that."""
+        doubtful = next((param.name for param in rows.params
+                         if "w13_weight" in param.name or dtype_of(param.dtype).name not in _PLAIN), None)
+        if self.way == "rows" or doubtful is None:
             self.notes.append("layout: rows; no probe was made" if self.way == "rows" else
                               "layout: rows alone; nothing in this model can lie another way under the same names and shapes")
             return rows
-        self.notes.append("a list of parameters cannot tell which half of experts' w13_weight is first, and no probe could be "
-                          "made: say layout=rows to take it as the rows have it, if you know that it is so")
+        self.notes.append(f"a list of parameters cannot tell how {doubtful} lies (which half of experts is first, what a kernel "
+                          "for quantised weights has made of them), and no probe could be made: say layout=rows to take it as "
+                          "the rows have it, if you know that it is so")
         return None
+
+
+def _listed(name: str, param: Any) -> Tensor:
+    try:
+        return Tensor(name, dtype_of(param.dtype).name, tuple(param.shape))
+    except UsageError as error:
+        raise UnsupportedError(f"the engine's parameter {name}: {error.text}") from error
+
+
+def _joined(rows: Layout, probed: Layout) -> Layout:
+    """Rows, and what only a probe knows of: parameters that post-load work makes of others' elements, buffers, and what in a
+    parameter must stay."""
+    known, seen = {param.name for param in rows.params}, {param.name: param for param in probed.params}
+    params = tuple(seen[param.name] if param.name in seen and seen[param.name].kept else param for param in rows.params)
+    return dataclasses.replace(rows, params=params + tuple(param for param in probed.params if param.name not in known),
+                               tensors={**probed.tensors, **rows.tensors}, derived=probed.derived, constants=probed.constants)
+
+
+def _layers(probed: Probed) -> str:
+    return "a probe of " + (f"{probed.layers} layers" if probed.layers > 1 else "one layer")
 
 
 def must(description: Description) -> Layout:

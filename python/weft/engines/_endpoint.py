@@ -4,7 +4,8 @@ travels as JSON, in whatever request of the engine's carries a dictionary."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Iterable, Mapping, Optional, Union
+from collections.abc import Mapping
+from typing import Any, Iterable, Optional, Union
 
 from weft._dtypes import dtype_of
 from weft._errors import UsageError
@@ -19,8 +20,13 @@ GivenTensor = Union[Tensor, "tuple[str, Any, Iterable[int]]"]
 def tensors_of(given: Iterable[GivenTensor]) -> tuple[Tensor, ...]:
     """Tensors as trainers hold them whole, from (name, dtype, shape) too. A scalar has the shape (1,), and dimensions behind
     the third are one."""
-    found = tuple(Tensor(str(name), dtype_of(dtype).name, folded_shape(tuple(int(size) for size in shape)))
-                  for name, dtype, shape in given)
+    try:
+        found = tuple(Tensor(str(name), dtype_of(dtype).name, folded_shape(tuple(int(size) for size in shape)))
+                      for name, dtype, shape in given)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"tensors are [name, dtype, shape] each, as of weft.Tensor: {error}") from error
     seen: set[str] = set()
     for tensor in found:
         if tensor.name in seen:
@@ -61,13 +67,17 @@ class Endpoint:
     def __post_init__(self) -> None:
         if not isinstance(self.controller, str) or "://" not in self.controller:
             raise UsageError(f"an endpoint's controller is \"tcp://host:port\" (Sender.controller), not {self.controller!r}")
-        if not isinstance(self.rank_offset, int) or self.rank_offset < 0:
+        if type(self.rank_offset) is not int or self.rank_offset < 0:
             raise UsageError(f"an endpoint's rank_offset is the number of inference ranks before this engine's, not "
                              f"{self.rank_offset!r}")
         if self.update not in UPDATES:
             raise UsageError(f"an endpoint's update is paused or shadow, not {self.update!r}")
         if self.layout not in LAYOUTS:
             raise UsageError(f"an endpoint's layout is one of {', '.join(LAYOUTS)}, not {self.layout!r}")
+        for what in ("join_timeout_s", "update_timeout_s"):
+            value = getattr(self, what)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
+                raise UsageError(f"an endpoint's {what} is in seconds, more than 0, not {value!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it; what is None is left out."""
@@ -87,6 +97,8 @@ class Endpoint:
         """
         if isinstance(given, Endpoint):
             return given
+        if not isinstance(given, Mapping):
+            raise UsageError(f"an endpoint is a dictionary, as Sender.endpoint() returned it, and not {type(given).__name__}")
         names = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(given) - set(names))
         if unknown or "controller" not in given:
@@ -96,7 +108,8 @@ class Endpoint:
         values = {name: value for name, value in given.items() if value is not None}
         if "tensors" in values:
             values["tensors"] = tensors_of(values["tensors"])
-        if isinstance(values.get("left_alone"), str):
-            raise UsageError(f"left_alone is a list of beginnings of names, not the string {values['left_alone']!r}")
-        values["left_alone"] = tuple(values.get("left_alone", ()))
+        alone = values.get("left_alone", ())
+        if isinstance(alone, str) or not all(isinstance(each, str) and each for each in alone):
+            raise UsageError(f"left_alone is a list of beginnings of names, not {alone!r}")
+        values["left_alone"] = tuple(alone)
         return cls(**values)

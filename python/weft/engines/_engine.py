@@ -44,6 +44,10 @@ class Engine:
         """How many the engine has."""
         raise NotImplementedError
 
+    def stages(self) -> int:
+        """Pipeline stages of a replica, which its layers are shared out to."""
+        return 1
+
     def sizes(self) -> dict[str, str]:
         """Keys of an --infer spec that parallel sizes and arguments say."""
         raise NotImplementedError
@@ -68,6 +72,10 @@ class Engine:
     def refusals(self) -> list[str]:
         """Why this engine cannot take updates as it runs, each with what to change."""
         return []
+
+    def dummy(self) -> bool:
+        """Whether the live model was given values of nobody's, to be overwritten by the first update."""
+        return False
 
     def scratch(self, layers: int) -> "tuple[torch.nn.Module, Any]":
         """A new model of the same class and options with so many layers a stage, its parameters not loaded; and what

@@ -2,10 +2,10 @@
 """The layout of a rank as its engine's own loader shows it.
 
     a model of the same class, of few layers        the live model is not touched
-    ├─ loads of digits (_marks)   ─► load ─► what lies where, as the loader leaves it
-    ├─ the engine's post-load work ───────► what lies where when it runs: this is what weft writes
-    ├─ two loads of random digits  ─► whether every element is really moved, and not computed
-    └─ an update from one to the other, rehearsed ─► whether derived tensors are right then
+    ├─ loads of digits (_marks)   ─► load ─► the engine's post-load work ─► what lies where when it runs: what weft writes
+    ├─ loads of random digits     ─► whether every element is really moved, and not computed
+    ├─ a load over what the class itself leaves ─► what nothing writes, and must stay
+    └─ an update from one to the other, rehearsed ─► whether all that follows from the weights is right then
 
 The layers of the live model take the layout of the first probed layer that has the same parameters. So a model of any class
 that the engine can load has a layout, and what post-load work only moves (halves that change places, transposes) is written
@@ -14,21 +14,20 @@ in its final place.
 from __future__ import annotations
 
 import dataclasses
-import re
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 
 import torch
 
-from weft._dtypes import dtype_of
 from weft._errors import ConflictError, UnsupportedError, UsageError
 from weft._structs import Tensor
 from weft.engines._boxes import param_of, renamed
-from weft.engines._engine import Engine, layers_of, tensors_beside
+from weft.engines._engine import Engine, layers_of
 from weft.engines._layout import Layout, Param
-from weft.engines._marks import Marks
+from weft.engines._marks import CHECKS, Found, Marks, in_memory
+from weft.engines._rehearsal import Rehearsal
+from weft.engines._stacks import Place, Stacks, place_of, unlike
+from weft.engines._state import bytes_of, equal, loadable, print_of, state_of
 from weft.torch._cuts import folded_shape
-
-_LAYER = re.compile(r"(?<=\.)(\d+)(?=\.)")  # of model.layers.7.mlp: the first number between dots is the layer's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,51 +35,27 @@ class Probed:
     """What a probe found.
 
     Attributes:
-        layout: of the live model, as it runs.
-        loaded: as the loader leaves it, before post-load work; of the probed layers alone.
+        layout: of the live model, as it runs; buffers that the loader writes included.
+        added: parameters of the live model that the loader does not know: post-load work makes them.
+        unwritten: parameters of the live model that no load changes.
         moved: parameters whose elements post-load work has moved or computed, each with a word.
-        stale: tensors that would not be right after a direct update, and repeating the engine's last post-load step.
+        stale: what would not be right after a direct update, and repeating the engine's last post-load step.
         reload_refused: why the engine's own reload must not be used: what it left otherwise than a first load does. "" where it
             was right, or was not tried because writes alone are enough.
         layers: how many a stage were probed.
-        names: of each live parameter, the probed one that it is like.
-        added: probed parameters that post-load work adds.
     """
     layout: Layout
-    loaded: Layout
+    added: tuple[str, ...]
+    unwritten: tuple[str, ...]
     moved: tuple[str, ...]
     stale: tuple[str, ...]
     reload_refused: str
     layers: int
-    names: "dict[str, str]" = dataclasses.field(default_factory=dict)
-    added: "frozenset[str]" = frozenset()
-
-    def like(self, name: str) -> str:
-        """The probed parameter that a live one is like."""
-        return self.names.get(name, name)
 
 
-def signature_of(names: "dict[str, tuple[str, tuple[int, ...]]]") -> "dict[int, frozenset[Any]]":
-    """{layer: its parameters, without its number}."""
-    found: dict[int, set[Any]] = {}
-    for name, what in names.items():
-        match = _LAYER.search(name)
-        if match:
-            found.setdefault(int(match.group()), set()).add((name[:match.start()], name[match.end():], what))
-    return {layer: frozenset(each) for layer, each in found.items()}
-
-
-def layers_wanted(names: "dict[str, tuple[str, tuple[int, ...]]]") -> int:
-    """How many layers of a stage have one of each kind."""
-    signatures = signature_of(names)
-    if not signatures:
-        return 1
-    first, kinds, wanted = min(signatures), set(), 1
-    for layer in sorted(signatures):
-        if signatures[layer] not in kinds:
-            kinds.add(signatures[layer])
-            wanted = layer - first + 1
-    return wanted
+def listed_of(model: torch.nn.Module) -> Any:
+    """What a model has that a loader may write, as it lies in memory."""
+    return {name: (str(tensor.dtype), tuple(tensor.shape), tuple(tensor.stride())) for name, tensor in loadable(model).items()}
 
 
 def probe(engine: Engine, tensors: "dict[str, Tensor]", *, reload: bool = False) -> Probed:
@@ -94,251 +69,248 @@ def probe(engine: Engine, tensors: "dict[str, Tensor]", *, reload: bool = False)
     Raises:
         UnsupportedError: the engine cannot make or load a second model here. ConflictError: it is not like the live one.
     """
-    live = {name: (str(param.dtype), tuple(param.shape)) for name, param in engine.model.named_parameters()}
-    layers = layers_wanted(live)
-    stages = _stages(engine, live)
-    few = {name: tensor for name, tensor in tensors.items() if _within(name, layers * stages)}
-    reading = _Reading(engine, layers, Marks(few))
-    final, loaded = reading.params()
-    _like_live(live, final)
-    names = {name: _like_name(name, final, live) or name for name in live}
-    placed = _placed(final, live, tensors)
-    params = [_of_live(name, placed, live, tensors) for name in live]
-    stale, repeated = reading.stale(final)
-    layout = Layout(tuple(param for param in params if param is not None and names[param.name] not in repeated),
-                    {name: tensor._replace(shape=folded_shape(tensor.shape)) for name, tensor in tensors.items()}, "probe",
-                    reading.derived + tuple(repeated))
-    wrong = reading.reload_wrong() if reload or stale or any(param.computed for param in final.values()) else ""
-    return Probed(layout, Layout(tuple(loaded.values()), few, "the loader"), reading.moved(final), stale, wrong, layers, names,
-                  frozenset(set(final) - set(reading.before)))
+    live = listed_of(engine.model)
+    parameters = dict(engine.model.named_parameters())
+    stacks = Stacks({name: live[name] for name in parameters})
+    wanted, stages = stacks.wanted(), engine.stages()
+    layers = min(wanted, max(-(-layers_of(engine.hf_config()) // stages), 1))
+    limit = max(wanted, layers * stages)  # layers of the checkpoint from here on are not loaded
+    devices = [each for each in {param.device for param in parameters.values()} if each.type == "cuda"]
+    with torch.random.fork_rng(devices=devices):  # a new model's first values are random: the engine's draws stay its own
+        try:
+            reading = _Reading(engine, layers, limit, tensors)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            raise UnsupportedError(f"no memory for a second model of {layers} layers, which a probe of {engine.name}'s loader "
+                                   f"needs ({error}): leave more free (gpu_memory_utilization, mem-fraction-static), or say "
+                                   "layout=rows") from error
+        matching = _Matching(reading, live, stacks, limit, tensors)
+        changing = {name: matching.param(name) for name in parameters}
+        unwritten = tuple(name for name, param in changing.items() if param is None and not matching.written(name))
+        buffers = {name: matching.param(name) for name in live if name not in parameters and matching.loaded(name)}
+        rehearsal = Rehearsal(engine, reading, matching.all_params())
+        stale = rehearsal.stale()
+        wrong = rehearsal.reload_wrong() if reload or stale or any(param.computed for param in reading.params.values()) else ""
+    folded = {name: tensor._replace(shape=folded_shape(tensor.shape)) for name, tensor in tensors.items()}
+    layout = Layout(tuple(param for param in (*changing.values(), *buffers.values()) if param is not None), folded, "probe",
+                    reading.derived, _constants(parameters, matching, reading))
+    added = tuple(name for name in parameters if matching.written(name) and not matching.loaded(name))
+    return Probed(layout, added, unwritten, reading.moved(), stale, wrong, layers)
+
+
+def _constants(parameters: "dict[str, torch.nn.Parameter]", matching: "_Matching",
+               reading: "_Reading") -> "dict[str, torch.Tensor]":
+    """Of live parameters that are not, where no load writes, what a load leaves there."""
+    found = {}
+    for name, live in parameters.items():
+        mine = matching.like(name)
+        constant, param = reading.constant(mine), reading.params.get(mine)
+        if constant is None:
+            continue
+        places = [(0, constant.nbytes)] if param is None else param.kept
+        if any(not torch.equal(bytes_of(constant)[first:last], bytes_of(live)[first:last]) for first, last in places):
+            found[name] = constant
+    return found
 
 
 class _Reading:
-    """The loads of one probe."""
+    """The loads of one probe.
 
-    def __init__(self, engine: Engine, layers: int, marks: Marks):
-        self.engine, self.layers, self.marks = engine, layers, marks
-        self.before: dict[str, torch.Tensor] = {}   # parameter: numbers of its elements, as the loader leaves them
-        self.after: dict[str, torch.Tensor] = {}    # and after post-load work
-        self.sums: dict[str, list[Any]] = {}        # any tensor: a sum of each load's values
-        self.dtypes: dict[str, torch.dtype] = {}
-        self.last: list[tuple[torch.nn.Module, Any]] = []
-        self.given: dict[str, torch.Tensor] = {}    # parameters that no load writes: what their class gave them
-        self.untouched = self._untouched()
-        for load in range(marks.loads + 2):
-            self._load(load)
-        self.derived = tuple(name for name in self.sums if name not in self.after and self._changes(name))
+    Attributes:
+        listed: of the probed model, after post-load work.
+        params: of all that changes with the weights, as the engine runs.
+        loaded: what the loader writes.
+        written: what a load changes, before or after post-load work, and all that follows from it.
+        last: the models of the last two loads, which are rehearsed with.
+    """
 
-    def _made(self) -> "tuple[torch.nn.Module, Any]":
-        try:
-            return self.engine.scratch(self.layers)
-        except (torch.OutOfMemoryError, MemoryError) as error:
-            raise UnsupportedError(f"no memory for a second model of {self.layers} layers, which a probe of {self.engine.name}'s "
-                                   f"loader needs ({error}): leave more free (gpu_memory_utilization, mem-fraction-static), or "
-                                   "say layout=rows") from error
+    def __init__(self, engine: Engine, layers: int, limit: int, tensors: "dict[str, Tensor]"):
+        self.engine, self.layers, self._limit = engine, layers, limit
+        self.marks = marks = Marks({name: tensor for name, tensor in tensors.items() if _within(name, limit)})
+        self._found: dict[str, Found] = {}
+        self._prints: dict[str, list[Any]] = {}
+        self._before: dict[str, Any] = {}
+        self._turned: set[str] = set()
+        self._fresh: dict[str, torch.Tensor] = {}
+        self.listed: Any = {}
+        self.last: "list[tuple[torch.nn.Module, Any]]" = []
+        self.parameters, self.loaded = self._written()
+        loads = marks.loads + CHECKS
+        for load in range(loads):
+            model = self.made(load)
+            if load >= loads - 2:
+                self.last.append(model)
+            self._take(model[0], load)
+            del model
+            if load == marks.loads:  # before there are two to be kept
+                self._keep()
+        self.written = {name for name, prints in self._prints.items() if any(each != prints[0] for each in prints)
+                        and not self._independent(name)}
+        self.params = {name: dataclasses.replace(param_of(name, found, marks), turned=name in self._turned)
+                       for name, found in self._found.items() if name in self.written}
+        for name in [name for name, param in self.params.items() if name not in self.parameters and param.computed]:
+            del self.params[name]  # a buffer that a loader computes is as others that are derived
+        self.derived = tuple(name for name in self._prints if name in self.written and name not in self.params)
 
-    def _untouched(self) -> set[str]:
-        """Parameters that no load writes: they keep what their class gave them, which may mean something to post-load work."""
-        model, context = self._made()
+    def named(self, load: int) -> "Iterator[tuple[str, torch.Tensor]]":
+        """The checkpoint of a load."""
+        return self.marks.named(load, torch.device("cpu"))
+
+    def _written(self) -> "tuple[set[str], set[str]]":
+        """(parameters, what of them and of buffers the loader writes). Others keep what their class gave them, which may mean
+        something to post-load work."""
+        model, context = self.engine.scratch(self.layers)
+        parameters = {name for name, _ in model.named_parameters()}
         with torch.no_grad():
-            before = {name: param.clone() for name, param in model.named_parameters()}
-            for param in model.parameters():
-                param.zero_()
-            self.engine.load(model, context, self.marks.named(0, torch.device("cpu")))
-        found = {name for name, param in model.named_parameters() if not bool(param.to(torch.float32).ne(0).any())}
-        self.given = {name: value for name, value in before.items() if name in found}
-        return found
+            for tensor in loadable(model).values():
+                tensor.zero_()
+            self.engine.load(model, context, self.named(0))
+        return parameters, {name for name, tensor in loadable(model).items() if bool(tensor.to(torch.float32).ne(0).any())}
 
-    def _load(self, load: int) -> None:
-        model, context = self._made()
+    def made(self, load: int, zero: bool = True) -> "tuple[torch.nn.Module, Any]":
+        """A model with the weights of a load. What stays zero in it is written by nobody."""
+        model, context = self.engine.scratch(self.layers)
         with torch.no_grad():
-            for name, param in model.named_parameters():
-                if name in self.given:
-                    param.copy_(self.given[name])
-                else:
-                    param.zero_()  # what stays zero is written by nobody
-            self.engine.load(model, context, self.marks.named(load, torch.device("cpu")))
-            self._take(model, self.before, load)
+            for name, tensor in loadable(model).items():
+                if zero and name in self.loaded:
+                    tensor.zero_()
+            self.engine.load(model, context, self.named(load))
+            if load == self.marks.loads and zero:
+                self._before = {name: print_of(tensor) for name, tensor in loadable(model).items()}
             self.engine.process(model, context)
-            self._take(model, self.after, load)
-        for name, tensor in _all_tensors(model).items():
-            self.sums.setdefault(name, []).append(_sum(tensor))
-        self.last = [*self.last, (model, context)][-2:]
+        return model, context
 
-    def _take(self, model: torch.nn.Module, numbers: "dict[str, torch.Tensor]", load: int) -> None:
-        for name, param in model.named_parameters():
-            if load == 0:
-                numbers[name] = torch.zeros(param.shape, dtype=torch.int64)
-            if name not in numbers or numbers[name].shape != param.shape:
-                raise UnsupportedError(f"parameter {name} is not the same after each load: a probe cannot find its layout")
-            self.marks.add(numbers[name], param, load)
-            self.dtypes[name] = param.dtype
+    def _take(self, model: torch.nn.Module, load: int) -> None:
+        listed, parameters = listed_of(model), {name for name, _ in model.named_parameters()}
+        if self.listed and listed != self.listed:
+            names = sorted(name for name in {*listed, *self.listed} if listed.get(name) != self.listed.get(name))
+            raise UnsupportedError(f"parameter {names[0]} is not the same after each load: a probe cannot find its layout")
+        self.listed, self.parameters = listed, parameters | self.parameters
+        for name, tensor in loadable(model).items():
+            if (name in parameters or name in self.loaded) and _within(name, self._limit):
+                lying = in_memory(tensor)
+                if lying is None and name not in self.loaded:
+                    continue  # a view that post-load work has made: derived, as other tensors beside the parameters
+                if lying is None:
+                    raise UnsupportedError(f"parameter {name} {list(tensor.shape)} has strides {tensor.stride()}: its memory has "
+                                           "gaps or overlaps, and a probe cannot find its layout")
+                if not tensor.is_contiguous():
+                    self._turned.add(name)
+                if name not in self._found:
+                    self._found[name] = Found(lying.shape, tensor.dtype, self.marks)
+                self._found[name].add(lying, load)
+        for name, value in state_of(model).items():
+            self._prints.setdefault(name, []).append(print_of(value))
 
-    def _changes(self, name: str) -> bool:
-        return len(set(self.sums[name])) > 1
+    def _independent(self, name: str) -> bool:
+        """Neither the loader writes it nor post-load work: it may be memory that nobody has written at all."""
+        return name not in self.loaded and name in self._before and self._before[name] == self._prints[name][self.marks.loads]
 
-    def params(self) -> "tuple[dict[str, Param], dict[str, Param]]":
-        """As the engine runs, of all that changes with the weights; and as the loader leaves them."""
-        final = {name: param_of(name, self.dtypes[name], numbers.shape, numbers, self.marks)
-                 if self._changes(name) else Param(name, dtype_of(self.dtypes[name]).name, tuple(numbers.shape))
-                 for name, numbers in self.after.items()}
-        loaded = {name: param_of(name, self.dtypes[name], numbers.shape, numbers, self.marks)
-                  for name, numbers in self.before.items() if name not in self.untouched}
-        return final, loaded
+    def _keep(self) -> None:
+        model, _ = self.made(0, zero=False)
+        for name, tensor in loadable(model).items():
+            if name in self._found:
+                lying = in_memory(tensor)
+                assert lying is not None
+                self._found[name].keep(lying)
+            found = self._found.get(name)
+            if name in self.parameters and found is not None and (len(set(self._prints[name])) == 1 or found.some):
+                self._fresh[name] = tensor.detach().clone()
 
-    def moved(self, final: "dict[str, Param]") -> "tuple[str, ...]":
+    def constant(self, name: str) -> Optional[torch.Tensor]:
+        """A parameter as a load leaves it that does not write it, or not all of it. None: it does, or nobody knows: it is memory
+        that nobody has written."""
+        fresh = self._fresh.get(name)
+        if fresh is None or name in self.params and not self.params[name].kept:
+            return None
+        again = loadable(self.last[-1][0])[name]
+        return fresh if name in self.params or equal(fresh, again) else None
+
+    def moved(self) -> "tuple[str, ...]":
         """What post-load work has changed, a line each."""
-        return tuple(f"{name}: {final[name].computed or 'elements are moved'}" for name in final
-                     if self._changes(name) and (name not in self.before or self.before[name].shape != self.after[name].shape
-                                                 or not torch.equal(self.before[name], self.after[name])))
-
-    def stale(self, final: "dict[str, Param]") -> "tuple[tuple[str, ...], set[str]]":
-        """The update rehearsed between the last two models: the parameters of one are written into the other, its derived
-        tensors are computed anew, and what is not the same then would be stale in the live engine. And the parameters that
-        were right without being written."""
-        (model, context), (wanted, _) = self.last
-        theirs = dict(wanted.named_parameters())
-        added = {name for name in final if name not in self.before}
-        try:
-            with torch.no_grad():
-                for name, param in model.named_parameters():
-                    if final[name].pieces and name not in added:
-                        param.copy_(theirs[name])
-                self.engine.derive(model, context)
-        except Exception as error:  # the engine's own code
-            return (f"{self.engine.name}'s post-load work cannot be repeated: {type(error).__name__}: {error}",), set()
-        mine, other = _all_tensors(model), _all_tensors(wanted)
-        wrong = {name for name in other if self._changes(name) and name in mine and not _equal(mine[name], other[name])}
-        writable = {name for name in added & wrong if final[name].pieces and mine[name].is_contiguous()}
-        return tuple(name for name in other if name in wrong - writable and not final.get(name, _NONE).computed), added - wrong
-
-    def reload_wrong(self) -> str:
-        """The engine's own reload rehearsed: of the last load's weights, into the model before it."""
-        (model, context), (wanted, _) = self.last
-        try:
-            with torch.no_grad():
-                self.engine.reload(model, context, self.marks.named(self.marks.loads + 1, torch.device("cpu")))
-        except Exception as error:  # the engine's own code
-            return f"{self.engine.name}'s own reload failed on marked weights: {type(error).__name__}: {error}"
-        mine, other = _all_tensors(model), _all_tensors(wanted)
-        wrong = [name for name in other if self._changes(name) and not (name in mine and _equal(mine[name], other[name]))]
-        return f"{self.engine.name}'s own reload leaves {len(wrong)} tensors otherwise than a first load does, first {wrong[0]}" \
-            if wrong else ""
+        check = self.marks.loads
+        return tuple(f"{name}: {param.computed or 'elements are moved'}" for name, param in self.params.items()
+                     if self._before.get(name) != self._prints[name][check])
 
 
-_NONE = Param("", "U8", ())
+class _Matching:
+    """Probed parameters in the place of live ones."""
 
+    def __init__(self, reading: _Reading, live: Any, stacks: Stacks, limit: int, tensors: "dict[str, Tensor]"):
+        self._reading, self._live, self._stacks, self._tensors = reading, live, stacks, tensors
+        self._checkpoint = Stacks({name: tensor.shape for name, tensor in tensors.items()})
+        probed = Stacks(reading.listed)
+        self._names: dict[str, str] = {}  # live: probed
+        for name in reading.listed:
+            place = place_of(name)
+            if place is None:
+                self._names[name] = name
+            elif place.layer < limit:  # the checkpoint's layers from here on were not loaded
+                self._names[place.at(place.layer - probed.first(place.stack) + stacks.first(place.stack))] = name
+        for name, mine in self._names.items():
+            if mine in reading.parameters or mine in reading.loaded:
+                self._same(name, mine)
 
-def _all_tensors(model: torch.nn.Module) -> "dict[str, torch.Tensor]":
-    """Parameters, buffers, and tensors that modules keep as attributes."""
-    found: "dict[str, torch.Tensor]" = dict(model.named_parameters())
-    for path, module in model.named_modules():
-        for name, tensor in tensors_beside(module):
-            called = f"{path}.{name}" if path else name
-            if tensor.device.type != "meta" and called not in found:
-                found[called] = tensor
-    return found
+    def _same(self, name: str, mine: str) -> None:
+        if self._live.get(name) == self._reading.listed[mine] or name not in self._live and mine not in self._reading.params:
+            return
+        there = self._live.get(name)
+        here = "{} {} with strides {}".format(*self._reading.listed[mine])
+        raise ConflictError(f"parameter {name} is {'{} {} with strides {}'.format(*there) if there else 'not'} in the running "
+                            f"engine, and {here} in a new model of the same options: it was changed after it was loaded, by a "
+                            "way that a probe does not know")
 
+    def like(self, name: str) -> str:
+        """The probed parameter that a live one is like: its own, or that of the first layer that has the same parameters."""
+        place = place_of(name)
+        if name in self._names or place is None:
+            return self._names.get(name, name)
+        for layer in self._stacks.alike(place):
+            if place.at(layer) in self._names:
+                return self._names[place.at(layer)]
+        return name
 
-def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and bool(
-        torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8)))
+    def loaded(self, name: str) -> bool:
+        """Whether the engine's loader writes it."""
+        return self.like(name) in self._reading.loaded
 
+    def written(self, name: str) -> bool:
+        """Whether it changes with the weights."""
+        return self.like(name) in self._reading.written
 
-def _sum(tensor: torch.Tensor) -> Any:
-    data = tensor.detach().reshape(-1)
-    if data.is_complex():
-        data = torch.view_as_real(data).reshape(-1)
-    data = data.to(torch.float64).nan_to_num()
-    return tuple(tensor.shape), float(data.sum()), float((data[::7] ** 2).sum()), float(data[:1].sum())
+    def all_params(self) -> "dict[str, Param]":
+        """Those of the probed model that a direct update would write."""
+        return {name: param for name, param in self._reading.params.items() if not param.computed
+                and (name in self._reading.parameters or name in self._reading.loaded)}
 
+    def param(self, name: str) -> Optional[Param]:
+        """A live parameter's layout. None: it does not change with the weights."""
+        mine = self.like(name)
+        if mine not in self._reading.listed:
+            raise UsageError(f"the engine's parameter {name} is in none of the layers that were probed")
+        param = self._reading.params.get(mine)
+        if param is None or name == mine:
+            return param
+        here, there = place_of(mine), place_of(name)
+        assert here is not None and there is not None
+        return renamed(param, name, lambda tensor: self._renamed(param, tensor, here, there))
 
-def _stages(engine: Engine, live: "dict[str, tuple[str, tuple[int, ...]]]") -> int:
-    total, mine = layers_of(engine.hf_config()), len(signature_of(live))
-    if mine and total % mine == 0:
-        return total // mine
-    return 1
+    def _renamed(self, param: Param, tensor: str, here: Place, there: Place) -> str:
+        """The tensor of the live layer in the place of the probed one's; their layers must have the same tensors."""
+        place = place_of(tensor)
+        if place is None or here.layer == there.layer:
+            return tensor
+        if place.layer != here.layer:
+            raise ConflictError(f"the engine's {param.name} is made of {tensor}, which has another layer's number: what "
+                                f"{there.at(there.layer)} is made of does not follow")
+        kinds = self._checkpoint.kinds[place.stack]
+        if there.layer not in kinds or kinds[here.layer] != kinds[there.layer]:
+            which = unlike(kinds[here.layer], kinds.get(there.layer, frozenset()))
+            raise ConflictError(f"the engine's {there.at(there.layer)} should be made of {place.at(there.layer)} as {param.name} "
+                                f"is of {tensor}, and layers {here.layer} and {there.layer} of the checkpoint are not alike: "
+                                f"first {place.stack}N{which}")
+        return place.at(there.layer)
 
 
 def _within(name: str, layers: int) -> bool:
-    match = _LAYER.search(name)
-    return match is None or int(match.group()) < layers
-
-
-def _like_live(live: "dict[str, tuple[str, tuple[int, ...]]]", probed: "dict[str, Param]") -> None:
-    for name, param in probed.items():
-        if name in live and (dtype_of(live[name][0]).name, live[name][1]) != (param.dtype, param.shape):
-            raise ConflictError(f"parameter {name} is {live[name][0]} {list(live[name][1])} in the running engine, and "
-                                f"{param.dtype} {list(param.shape)} in a new model of the same options: it was changed after it "
-                                "was loaded, by a way that a probe does not know")
-
-
-def _placed(probed: "dict[str, Param]", live: "dict[str, tuple[str, tuple[int, ...]]]",
-            tensors: "dict[str, Tensor]") -> "dict[str, Param]":
-    """The probed layers as the first ones of this stage of the live model."""
-    names: "dict[str, tuple[str, tuple[int, ...]]]" = {name: ("", ()) for name in probed}
-    here, there = min(signature_of(names), default=0), min(signature_of(live), default=0)
-    if here == there:
-        return probed
-    found = {}
-    for name, param in probed.items():
-        match = _LAYER.search(name)
-        if match is None:
-            found[name] = param
-            continue
-        layer = str(int(match.group()) - here + there)
-        called = f"{name[:match.start()]}{layer}{name[match.end():]}"
-        found[called] = _renumbered(param, called, match.group(), layer, tensors)
-    return found
-
-
-def _renumbered(param: Param, name: str, layer: str, to: str, tensors: "dict[str, Tensor]") -> Param:
-    mine = re.compile(rf"(?<=\.){layer}(?=\.)")
-
-    def rename(tensor: str) -> str:
-        found = mine.sub(to, tensor, count=1)
-        if found not in tensors or tensors[found].shape != tensors[tensor].shape:
-            raise ConflictError(f"the engine's parameter {name} should be made of {found} {list(tensors[tensor].shape)}, as "
-                                f"{param.name} is of {tensor}, and the checkpoint has "
-                                + (f"{list(tensors[found].shape)}" if found in tensors else "no such tensor"))
-        return found
-    return renamed(param, name, rename)
-
-
-def _of_live(name: str, probed: "dict[str, Param]", live: "dict[str, tuple[str, tuple[int, ...]]]",
-             tensors: "dict[str, Tensor]") -> Optional[Param]:
-    """A live parameter's layout: the probed one's of the same name, or of the layer that is like its own. None: it does not
-    change with the weights."""
-    if name in probed:
-        return _changing(probed[name])
-    match = _LAYER.search(name)
-    like = None if match is None else _like(name, probed, live)
-    if match is None or like is None:
-        raise UsageError(f"the engine's parameter {name} is in none of the layers that were probed")
-    other = _LAYER.search(like.name)
-    assert other is not None
-    return _changing(_renumbered(like, name, other.group(), match.group(), tensors))
-
-
-def _changing(param: Param) -> Optional[Param]:
-    return param if param.pieces or param.computed else None
-
-
-def _like(name: str, probed: "dict[str, Param]",
-          live: "dict[str, tuple[str, tuple[int, ...]]]") -> Optional[Param]:
-    called = _like_name(name, probed, live)
-    return None if called is None else probed[called]
-
-
-def _like_name(name: str, probed: "dict[str, Param]", live: "dict[str, tuple[str, tuple[int, ...]]]") -> Optional[str]:
-    """The probed parameter in the first layer that has the same parameters as this one's."""
-    match = _LAYER.search(name)
-    if name in probed or match is None:
-        return name if name in probed else None
-    signatures = signature_of(live)
-    mine = signatures[int(match.group())]
-    for layer in sorted(signatures):
-        there = f"{name[:match.start()]}{layer}{name[match.end():]}"
-        if signatures[layer] == mine and there in probed:
-            return there
-    return None
+    place = place_of(name)
+    return place is None or place.layer < layers

@@ -19,8 +19,10 @@ from typing import Any, Iterable, Optional
 
 from weft._controller import Controller
 from weft._errors import Error, UsageError
+from weft._structs import Tensor
 from weft._trainer import Trainer
 from weft.engines._endpoint import Endpoint, GivenTensor, tensors_of
+from weft.torch._cuts import folded_shape
 
 _LEAVE_S = 1.0
 _DRAIN_BYTES = 1 << 30  # gathered tensors that writes may keep alive before their memory is waited for
@@ -50,7 +52,7 @@ class Sender:
                  update: str = "paused", left_alone: "tuple[str, ...] | list[str]" = (),
                  join_timeout_s: Optional[float] = None, update_timeout_s: Optional[float] = None, **options: Any):
         for what, value, least in (("engines", engines, 1), ("ranks", ranks, 1), ("world", world, 1), ("rank", rank, 0)):
-            if not isinstance(value, int) or value < least:
+            if type(value) is not int or value < least:
                 raise UsageError(f"{what}={value!r}: a whole number, at least {least}")
         if rank >= world:
             raise UsageError(f"rank {rank} of world={world}: ranks count from 0")
@@ -106,7 +108,7 @@ class Sender:
             The version.
 
         Raises:
-            UsageError: a name, a dtype or a size is not as declared, or tensors are missing: no engine shows the version.
+            UsageError: a name, a dtype or a shape is not as declared, or tensors are missing: no engine shows the version.
             Error: a peer failed; the message says who. Engines' readers get no version until another one succeeds.
         """
         version = self.version + 1 if version is None else version
@@ -120,6 +122,7 @@ class Sender:
                     raise UsageError(f"{name!r} came twice in version {version}" if name in self._names else
                                      f"{name!r} was not declared; version {version} has {len(self._names)} tensors, from "
                                      f"{self.tensors[0].name!r} on")
+                self._must_be(tensor, data)
                 update.write(name, data)
                 kept += tensor.bytes
                 del data
@@ -135,6 +138,14 @@ class Sender:
                       "total_s": now - began, "bytes": sum(tensor.bytes for tensor in self.tensors)}
         return version
 
+    @staticmethod
+    def _must_be(tensor: Tensor, data: Any) -> None:
+        """Bytes alone would let a transposed tensor pass."""
+        shape = getattr(data, "shape", None)
+        if shape is not None and folded_shape(tuple(int(size) for size in shape)) != tensor.shape:
+            raise UsageError(f"{tensor.name!r} was declared as {list(tensor.shape)}, and what is to be sent is {list(shape)}: send "
+                             "the whole tensor, as the checkpoint has it")
+
     async def send_async(self, named: "Iterable[tuple[str, Any]]", version: Optional[int] = None) -> int:
         """``send`` for an event loop, in a thread of its own: `named` is iterated there."""
         import asyncio
@@ -144,7 +155,7 @@ class Sender:
     def stats(self) -> dict[str, Any]:
         """Of the last version: version, bytes of all tensors, seconds until the engines were ready (wait_s), of sending
         (send_s), of both (total_s); and the trainer's own counters."""
-        return {**self._last, **self.trainer.stats()}
+        return {**self.trainer.stats(), **self._last}
 
     def close(self) -> None:
         """Leaves the job. A controller of this process ends with it: engines that did not leave before hear so."""

@@ -43,9 +43,6 @@ def server_args() -> Any:
     return found
 
 
-_DERIVING = ("refresh_gemma_weight", "post_load_weights")  # methods of modules and models
-
-
 class Sglang(Engine):
     """A rank of SGLang's scheduler processes."""
 
@@ -72,6 +69,9 @@ class Sglang(Engine):
 
     def ranks(self) -> int:
         return int(self.arguments.pp_size * self.arguments.tp_size)
+
+    def stages(self) -> int:
+        return int(self.arguments.pp_size)
 
     def sizes(self) -> dict[str, str]:
         arguments, found = self.arguments, {"tp": str(self.arguments.tp_size)}
@@ -101,6 +101,9 @@ class Sglang(Engine):
             found.append("--cpu-offload-gb keeps parameters on the host and copies them for each layer: run without it")
         return found
 
+    def dummy(self) -> bool:
+        return str(getattr(self.arguments, "load_format", "")).rpartition(".")[2].lower() == "dummy"
+
     def scratch(self, layers: int) -> "tuple[torch.nn.Module, Any]":
         from sglang.srt.configs.load_config import LoadConfig
         from sglang.srt.model_loader import loader as loaders
@@ -109,7 +112,7 @@ class Sglang(Engine):
         config.hf_config = copy.deepcopy(self.config.hf_config)
         text = config.hf_config
         config.hf_text_config = text.get_text_config() if hasattr(text, "get_text_config") else text
-        set_layers(text, layers * self.arguments.pp_size)
+        set_layers(text, layers * self.stages())
         loading = self.load_config or LoadConfig()
         device, dtype = next(self.model.parameters()).device, torch.get_default_dtype()
         try:
@@ -131,16 +134,17 @@ class Sglang(Engine):
                 method.process_weights_after_loading(module)
 
     def derive(self, model: torch.nn.Module, kept: Any) -> None:
-        """What modules compute when their weights are loaded: Gemma's norms plus one, MLA's absorbed projections."""
-        modules = list(model.modules())
+        """What models compute at the end of load_weights: MLA's absorbed projections; and what norms of Gemma's keep of their
+        weights, which their loader computes."""
+        loaders: list[Any] = [module.post_load_weights for module in model.modules() if hasattr(module, "post_load_weights")]
+        norms: list[Any] = [module.refresh_gemma_weight for module in model.modules() if hasattr(module, "refresh_gemma_weight")]
 
         def run() -> None:
-            for step in _DERIVING:
-                for module in modules:
-                    if callable(getattr(type(module), step, None)):
-                        getattr(module, step)()
-        with torch.no_grad():
-            kept_in_place(modules, run)
+            for again in (*loaders[:1], *norms):  # of several the outermost, which has the others in it
+                again()
+        if loaders or norms:
+            with torch.no_grad():
+                kept_in_place(list(model.modules()), run)
 
     def reload(self, model: torch.nn.Module, kept: Any, named: Named) -> None:
         from sglang.srt.model_loader.loader import DefaultModelLoader

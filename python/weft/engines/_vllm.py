@@ -46,6 +46,9 @@ class Vllm(Engine):
     def ranks(self) -> int:
         return int(self.config.parallel_config.data_parallel_size) * self._ranks_a_replica()
 
+    def stages(self) -> int:
+        return int(self.config.parallel_config.pipeline_parallel_size)
+
     def _ranks_a_replica(self) -> int:
         parallel = self.config.parallel_config
         return int(parallel.pipeline_parallel_size * parallel.tensor_parallel_size)
@@ -94,6 +97,9 @@ class Vllm(Engine):
             found.append("--cpu-offload-gb keeps parameters on the host and copies them for each layer: run without it")
         return found
 
+    def dummy(self) -> bool:
+        return str(getattr(getattr(self.config, "load_config", None), "load_format", "")).rpartition(".")[2].lower() == "dummy"
+
     def scratch(self, layers: int) -> "tuple[torch.nn.Module, Any]":
         from vllm.config import set_current_vllm_config
         from vllm.model_executor.model_loader.utils import initialize_model
@@ -103,7 +109,7 @@ class Vllm(Engine):
         config.model_config.hf_config = copy.deepcopy(self.config.model_config.hf_config)
         text = config.model_config.hf_config
         config.model_config.hf_text_config = text.get_text_config() if hasattr(text, "get_text_config") else text
-        set_layers(text, layers * self.config.parallel_config.pipeline_parallel_size)
+        set_layers(text, layers * self.stages())
         config.compilation_config = copy.copy(self.config.compilation_config)
         for name in ("static_forward_context", "static_all_moe_layers"):  # layers register themselves there, by name
             if hasattr(config.compilation_config, name):
