@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers of doubles/serve.py as processes, and what their ranks hold."""
+"""Servers of doubles/vllm/serve.py as processes, and what their ranks hold."""
 import contextlib
 import json
 import os
@@ -28,8 +28,8 @@ class Server:
         if shapes:
             given["WEFT_DOUBLE_SHAPES"] = str(folder / "shapes.json")
             (folder / "shapes.json").write_text(json.dumps(shapes))
-        path = [str(HERE / "doubles"), *(entry for entry in sys.path if entry)]
-        self.process = subprocess.Popen([sys.executable, HERE / "doubles" / "serve.py", generation, str(ranks), file,
+        path = [str(HERE / "doubles/vllm"), *(entry for entry in sys.path if entry)]
+        self.process = subprocess.Popen([sys.executable, HERE / "doubles/vllm/serve.py", generation, str(ranks), file,
                                          *(["extension"] if extension else [])],
                                         env={**os.environ, "PYTHONPATH": ":".join(path), **given})
         deadline = time.monotonic() + 60

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""weft.openrlhf beside doubles of OpenRLHF 0.11.2 (doubles/openrlhf_double.py); the job is a real one."""
+"""weft.openrlhf beside doubles of OpenRLHF 0.11.2 (doubles/vllm/openrlhf_double.py); the job is a real one."""
 import sys
 import time
 import types

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""weft.vllm beside doubles of each generation of vLLM's interface (doubles/vllm_double.py): the real vLLM is in
+"""weft.vllm beside doubles of each generation of vLLM's interface (doubles/vllm/vllm_double.py): the real vLLM is in
 tests/engines. Jobs are real ones, over shm."""
 import importlib
 import logging
