@@ -173,6 +173,21 @@ def test_sync__leaves_what_the_engines_own_loader_makes_on_every_rank(served, mo
             assert served.version() == str(version)
 
 
+def test_sync__passes_the_engines_own_snapshot_reset_compare(served, models):
+    """As --check-weight-update-equal of slime and miles does."""
+    if servers.is_old(served.release):
+        pytest.skip("what this release calls a snapshot is, on the processor, the parameters themselves")
+    served.loaded(models[1])
+    with Trainer(served, models) as trainer:
+        served.ask("/weights_checker", {"action": "snapshot"})
+        served.ask("/weights_checker", {"action": "reset_tensors"})
+        served.ask("/weights_checker", {"action": "compare"}, status=400)
+        trainer.say("sync 1 1", "synced")
+        served.ask("/weights_checker", {"action": "compare"})
+        trainer.say("sync 2 0", "synced")
+        served.ask("/weights_checker", {"action": "compare"}, status=400)
+
+
 def test_sync__is_what_the_engine_computes_with_and_responses_name_the_version(served, models):
     served.loaded(models[1])
     wanted, _ = served.generated()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """For each process of a real server on a machine without a GPU: torchvision declares operations that a torch of another build has
-not."""
+not, and SGLang's checker of weights takes what it compares to a GPU and waits for it."""
 import importlib.util
 
 if importlib.util.find_spec("torch") is not None and importlib.util.find_spec("torchvision") is not None:
@@ -13,3 +13,5 @@ if importlib.util.find_spec("torch") is not None and importlib.util.find_spec("t
     import torchvision.transforms.v2  # noqa: F401
 
     torch.library.register_fake = register
+    torch.Tensor.cuda = lambda tensor, *_, **__: tensor
+    torch.cuda.synchronize = lambda *_: None
