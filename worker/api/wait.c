@@ -10,6 +10,8 @@ static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_
 	struct error inner;
 	int rc = worker_may_update(worker, ROLE_INFERENCE, call, &inner);
 
+	if (rc && rc != -(int)ERROR_INTERRUPTED && worker)
+		waiter_lost(&worker->waiter);
 	if (!rc)
 		rc = post_load_outside(&worker->waiter.post_load, call, &inner);
 	if (!rc)

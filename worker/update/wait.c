@@ -427,14 +427,25 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 
 /* ---- the call ---- */
 
+/* What is staged has touched nothing that is read, up to its installation. */
+static void taint(struct waiter *waiter)
+{
+	if (!waiter->epoch->options.params->landing || waiter->installing)
+		versions_fail(waiter->versions, waiter->copy);
+}
+
+void waiter_lost(struct waiter *waiter)
+{
+	if (waiter->receiver.phase != RECEIVE_CLOSED)
+		taint(waiter);
+}
+
 static int give_up(struct waiter *waiter, const struct receive_step *step, struct error *error)
 {
 	*error = waiter->receiver.error;
 	if (!waiter->stats.wait_ns)
 		waiter->stats.wait_ns = clock_ns() - waiter->receiver.began_ns;
-	/* what is staged has touched nothing that is read, up to its installation */
-	if (!waiter->epoch->options.params->landing || waiter->installing)
-		versions_fail(waiter->versions, waiter->copy);
+	taint(waiter);
 	if (step->broken)
 		return health_fail(waiter->health, error, waiter->receiver.wanted);
 	return -(int)error->code;

@@ -222,6 +222,26 @@ static void test_descriptor__tells_of_a_failed_job_and_of_an_interrupt(void **st
 	close_rig(rig);
 }
 
+static void test_try__of_a_job_that_fails_leaves_the_rank_tainted(void **state)
+{
+	struct rig *rig = open_rig(&plain);
+	int descriptor = descriptor_of(rig->ranks[0]);
+	weft_error error = WEFT_ERROR_INIT;
+	int rc;
+
+	(void)state;
+	rig_update(rig, 1);
+	settle(rig->ranks[0], descriptor);
+	assert_int_equal(weft_update_try_wait(rig->ranks[0], 2, 0, NULL, &error), WEFT_AGAIN);
+	assert_int_equal(weft_tainted(rig->ranks[0]), 0);
+	rig_ok(weft_fail(rig->trainers[0], 0, "out of memory", &error), &error);
+	while ((rc = weft_update_try_wait(rig->ranks[0], 2, 0, NULL, &error)) == WEFT_AGAIN)
+		assert_true(readable(descriptor, 10000));
+	assert_int_equal(rc, -WEFT_E_HOST);
+	assert_int_equal(weft_tainted(rig->ranks[0]), 1);
+	close_rig(rig);
+}
+
 static void test_calls__of_the_wrong_worker_or_time_are_refused(void **state)
 {
 	struct rig *rig = open_rig(&hasty);
@@ -253,6 +273,7 @@ int main(void)
 		cmocka_unit_test(test_try__may_be_taken_over_by_a_call_that_waits),
 		cmocka_unit_test(test_descriptor__tells_of_a_version_that_another_call_published),
 		cmocka_unit_test(test_descriptor__tells_of_a_failed_job_and_of_an_interrupt),
+		cmocka_unit_test(test_try__of_a_job_that_fails_leaves_the_rank_tainted),
 		cmocka_unit_test(test_calls__of_the_wrong_worker_or_time_are_refused),
 	};
 
