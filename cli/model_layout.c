@@ -347,7 +347,7 @@ static const struct verb_option rows[] = {
 	TEXT(infer, "infer", "SPEC",
 	     "the inference side, as engines=2,tp=8,ep=8 (also dp, dp_lm_head, moe_dense_tp, "
 	     "a2a, fuse_shared, embed_replicated, names, experts, routed_experts, expert_weights, "
-	     "expert_halves, gate, indexer, dtype, fp8, mxfp4_pad: docs/models.md)"),
+	     "expert_halves, untied, gate, indexer, dtype, fp8, mxfp4_pad: docs/models.md)"),
 	TEXT(rank, "rank", "R", "the inference rank, counted over all engines (default 0)"),
 	TEXT(output, "output", "FILE",
 	     "write a layout file of all ranks, which is given in the place of a model's name"),

@@ -67,7 +67,12 @@ struct train_place {
 /* Whose parameter names, and whose rules where they differ (docs/models.md). */
 enum engine_names { NAMES_SGLANG, NAMES_VLLM, NAMES_COUNT };
 /* Which experts a rank of the ep group owns. */
-enum expert_map { EXPERTS_LINEAR, EXPERTS_ROUND_ROBIN, EXPERTS_COUNT };
+enum expert_map {
+	EXPERTS_LINEAR,
+	EXPERTS_ROUND_ROBIN,
+	EXPERTS_ROUND_ROBIN_A2A, /* the same, with an all-to-all kernel between dp's ranks that does it */
+	EXPERTS_COUNT
+};
 
 /* Zero of any field below moe_dense_tp: as published engines do by default. */
 struct infer_spec {
@@ -82,6 +87,7 @@ struct infer_spec {
 	uint32_t routed_experts;   /* flag: experts' parameters are those of a module of that name */
 	uint32_t experts_in_out;   /* flag: matrices of experts lie as tensors of all experts do */
 	uint32_t up_gate;          /* flag: up before gate in w13_weight of each expert */
+	uint32_t untied;           /* flag: a tied model's lm_head is a parameter, from the checkpoint's own */
 	uint32_t gate;             /* enum dtype of router gates; DTYPE_NONE: the model's */
 	uint32_t indexer_fused;    /* flag: wk and weights_proj are one unquantised parameter */
 	uint32_t dtype;            /* enum dtype of what is not quantised; DTYPE_NONE: as stored */

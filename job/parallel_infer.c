@@ -16,8 +16,10 @@
 
 static const struct spec_choice names_choices[] = {
 	{"sglang", NAMES_SGLANG}, {"vllm", NAMES_VLLM}, {NULL, 0}};
-static const struct spec_choice experts_choices[] = {
-	{"linear", EXPERTS_LINEAR}, {"round_robin", EXPERTS_ROUND_ROBIN}, {NULL, 0}};
+static const struct spec_choice experts_choices[] = {{"linear", EXPERTS_LINEAR},
+						     {"round_robin", EXPERTS_ROUND_ROBIN},
+						     {"round_robin_a2a", EXPERTS_ROUND_ROBIN_A2A},
+						     {NULL, 0}};
 static const struct spec_choice dtype_choices[] = {
 	{"F32", DTYPE_F32}, {"BF16", DTYPE_BF16}, {"F16", DTYPE_F16}, {NULL, 0}};
 static const struct spec_choice weights_choices[] = {{"out_in", 0}, {"in_out", 1}, {NULL, 0}};
@@ -39,6 +41,7 @@ static const struct spec_key infer_keys[] = {
 	{"routed_experts", INFER(routed_experts), 0, 1, 0, NULL, false},
 	{"expert_weights", INFER(experts_in_out), 0, 0, 0, weights_choices, false},
 	{"expert_halves", INFER(up_gate), 0, 0, 0, halves_choices, false},
+	{"untied", INFER(untied), 0, 1, 0, NULL, false},
 	{"gate", INFER(gate), 0, 0, 0, dtype_choices, false},
 	{"indexer", INFER(indexer_fused), 0, 0, 0, indexer_choices, false},
 	{"dtype", INFER(dtype), 0, 0, 0, dtype_choices, false},
@@ -133,6 +136,34 @@ static int check_vllm(const struct infer_spec *spec, struct error *error)
 	return 0;
 }
 
+/* Experts that vLLM hands out in turn; with dp an all-to-all kernel stands between its ranks, and few of them can. */
+static int check_round_robin(const struct infer_spec *spec, struct error *error)
+{
+	bool by_kernel = spec->experts == EXPERTS_ROUND_ROBIN_A2A;
+
+	if (spec->experts == EXPERTS_LINEAR)
+		return 0;
+	if (spec->names != NAMES_VLLM)
+		return error_set(
+			error, ERROR_CONFIG,
+			"experts=round_robin needs names=vllm: other engines own blocks of "
+			"neighbours; leave it out");
+	if (!by_kernel && spec->ep > 1 && spec->dp > 1)
+		return error_set(
+			error, ERROR_CONFIG,
+			"experts=round_robin with dp=%u: between dp's ranks vLLM has an "
+			"all-to-all kernel, and with all but DeepEP low latency and NIXL it "
+			"falls back to linear; say experts=round_robin_a2a where "
+			"--all2all-backend is one of these, else experts=linear",
+			spec->dp);
+	if (by_kernel && (spec->ep == 1 || spec->dp == 1))
+		return error_set(
+			error, ERROR_CONFIG,
+			"experts=round_robin_a2a is about an all-to-all kernel, which vLLM has "
+			"with ep and dp above 1; say experts=round_robin");
+	return 0;
+}
+
 static int check_fused(const struct infer_spec *spec, struct error *error)
 {
 	if (spec->ep > 1)
@@ -167,10 +198,13 @@ int infer_spec_check(const struct infer_spec *spec, struct error *error)
 		rc = check_vllm(spec, error);
 	if (rc == 0 && spec->fuse_shared)
 		rc = check_fused(spec, error);
-	if (rc == 0 && spec->experts == EXPERTS_ROUND_ROBIN && spec->names != NAMES_VLLM)
-		rc = error_set(error, ERROR_CONFIG,
-			       "experts=round_robin needs names=vllm: other engines own blocks of "
-			       "neighbours; leave it out");
+	if (rc == 0)
+		rc = check_round_robin(spec, error);
+	if (rc == 0 && spec->untied && spec->names != NAMES_VLLM)
+		rc = error_set(
+			error, ERROR_CONFIG,
+			"untied=1 needs names=vllm: other engines tie lm_head to the embedding "
+			"as config.json says, whatever the checkpoint has; leave it out");
 	if (rc == 0 && spec->experts_in_out && spec->names != NAMES_SGLANG)
 		rc = error_set(error, ERROR_CONFIG,
 			       "expert_weights=in_out is not for names=vllm: its loader keeps "

@@ -37,7 +37,7 @@
 #define DEEPSEEK_V3                                                                 \
 	DEEPSEEK_SIZES ", \"num_attention_heads\": 128, \"n_routed_experts\": 256," \
 		       " \"first_k_dense_replace\": 3, \"vocab_size\": 129280,"     \
-		       " \"num_nextn_predict_layers\": 1"
+		       " \"num_nextn_predict_layers\": 1, \"n_group\": 8"
 #define KIMI_K2                                                                                       \
 	"\"architectures\": [\"DeepseekV3ForCausalLM\"], \"model_type\": \"kimi_k2\"," DEEPSEEK_SIZES \
 	", \"num_attention_heads\": 64, \"n_routed_experts\": 384,"                                   \

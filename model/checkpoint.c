@@ -388,7 +388,7 @@ int checkpoint_has(const struct checkpoint *checkpoint, const char *name, enum d
 
 static bool is_head(const struct model *model, const char *name)
 {
-	char head[RULE_NAME_BYTES] = "lm_head.weight";
+	char head[RULE_NAME_BYTES] = HEAD_TENSOR;
 
 	return tower_tensor_name(model->config.tower, head) && strcmp(name, head) == 0;
 }

@@ -34,6 +34,9 @@ struct json_t; /* jansson's */
 /* Another: it has e_score_correction_bias in the model's dtype. A checkpoint beside config.json says so
  * itself (model/router_bias.h). */
 #define CONFIG_BIAS_FIELD "weft_router_bias_cast"
+/* And one more, of a tied model: its checkpoint has an lm_head of its own, which the checkpoint says too (model/own_head.h). It
+ * is written where it is true. */
+#define CONFIG_HEAD_FIELD "weft_own_lm_head"
 
 /* Pure: `text` is the file's bytes, `where` its name for the messages. ERROR_FILE when it is
  * not JSON, ERROR_CONFIG naming the field that is missing, mistyped or out of range,

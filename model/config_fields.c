@@ -41,6 +41,7 @@ const struct size_field config_sizes[] = {
 	{"num_local_experts", AT(experts), 1, CONFIG_EXPERTS_MAX, FIELD_NEEDED, LOCAL, 0},
 	{"n_routed_experts", AT(experts), 1, CONFIG_EXPERTS_MAX, FIELD_NEEDED, EXPERTS,
 	 FEATURE_NUM_EXPERTS | LOCAL},
+	{"n_group", AT(expert_groups), 1, CONFIG_EXPERTS_MAX, FIELD_OPTIONAL, FEATURE_SHARED, 0},
 	{"moe_intermediate_size", AT(moe_intermediate_size), 1, CONFIG_INTERMEDIATE_MAX,
 	 FIELD_NEEDED, EXPERTS, LOCAL},
 	{"intermediate_size", AT(moe_intermediate_size), 1, CONFIG_INTERMEDIATE_MAX, FIELD_NEEDED,
@@ -88,6 +89,7 @@ const struct flag_field config_flags[] = {
 	 * not say which */
 	{CONFIG_ROTARY_FIELD, AT(rotary_tensors), LATENT, false},
 	{CONFIG_BIAS_FIELD, AT(router_bias_cast), FEATURE_SHARED, false},
+	{CONFIG_HEAD_FIELD, AT(own_head), 0, false},
 	{0},
 };
 

@@ -64,7 +64,8 @@ static void write_flags(const struct model_config *config, struct json *json)
 	struct model_config copy = *config;
 
 	for (const struct flag_field *row = config_flags; row->name; row++)
-		if (family_has(config->family, row->features))
+		if (family_has(config->family, row->features) &&
+		    (config->own_head || row->offset != offsetof(struct model_config, own_head)))
 			json_put_key_bool(json, row->name, *config_flag(&copy, row));
 	if (family_has(config->family, FEATURE_TOPK_METHOD))
 		json_put_key_string(json, "topk_method",

@@ -286,7 +286,7 @@ static int flush_parts(struct walk *walk)
 static bool wants(const struct walk *walk, const struct model_tensor *tensor,
 		  const struct rule *rule)
 {
-	return !form_absent(walk->model->config.family, rule, walk->infer) &&
+	return !form_absent(&walk->model->config, rule, walk->infer) &&
 	       (tensor->expert == EXPERT_NONE || owns_expert(&walk->owned, tensor->expert));
 }
 

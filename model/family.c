@@ -76,7 +76,7 @@ bool condition_holds(enum condition when, const struct model_config *config, int
 	const bool sparse = layer >= (int64_t)config->dense_layers;
 	const bool holds[CONDITION_COUNT] = {
 		[ALWAYS] = true,
-		[IF_UNTIED] = !config->tied,
+		[IF_UNTIED] = !config->tied || config->own_head,
 		[IF_ATTENTION_BIAS] = config->attention_bias,
 		[IF_MLP_BIAS] = config->mlp_bias,
 		[IF_QK_NORM] = config->qk_norm,

@@ -33,6 +33,7 @@
 #include <stdint.h>
 
 #define LAYER_PREFIX "model.layers.{i}."
+#define HEAD_TENSOR "lm_head.weight"
 #define RULE_DIMS_MAX 4
 #define RULE_NAME_BYTES 256
 
@@ -82,7 +83,7 @@ enum dim {
 
 enum condition {
 	ALWAYS,
-	IF_UNTIED,
+	IF_UNTIED,       /* or tied, and the checkpoint has an lm_head all the same */
 	IF_ATTENTION_BIAS,
 	IF_MLP_BIAS,
 	IF_QK_NORM,
@@ -193,6 +194,8 @@ struct absence {
 	uint32_t names;    /* enum engine_names */
 };
 
+#define OWN_HEAD(names) (1u << (names))
+
 /* What transformers' class says where a config says nothing. */
 struct size_default {
 	const char *name;
@@ -210,6 +213,7 @@ struct family {
 	const struct param_name *names; /* of engines, where they are not the rows'; ending with a NULL
 					   name. NULL: they are */
 	const struct absence *absences; /* NULL: none. Ending with a NULL parameter */
+	uint32_t own_head;             /* engines, OWN_HEAD() of each, whose class never ties lm_head to the embedding */
 	bool tied;                     /* a config without tie_word_embeddings means true */
 	bool attention_bias;           /* q, k, v biases where no field is read that says */
 	bool router_bias;              /* unless topk_method says otherwise */

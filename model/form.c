@@ -2,6 +2,7 @@
 #include "model/form.h"
 
 #include "base/array.h"
+#include "model/config.h"
 #include <stddef.h>
 #include <string.h>
 
@@ -71,10 +72,19 @@ bool form_param_name(const struct family *family, const struct infer_spec *infer
 	return !infer->routed_experts || replace(name, ".experts.w", ".experts.routed_experts.w");
 }
 
-bool form_absent(const struct family *family, const struct rule *rule,
+/* Of a tied model, where the checkpoint has an lm_head: the engine's class never ties, or found the two to differ. */
+static bool has_head(const struct model_config *config, const struct infer_spec *infer)
+{
+	return !config->tied || infer->untied ||
+	       (config->family->own_head & OWN_HEAD(infer->names));
+}
+
+bool form_absent(const struct model_config *config, const struct rule *rule,
 		 const struct infer_spec *infer)
 {
-	for (const struct absence *row = family->absences; row && row->param; row++)
+	if (strcmp(rule->tensor, HEAD_TENSOR) == 0 && !has_head(config, infer))
+		return true;
+	for (const struct absence *row = config->family->absences; row && row->param; row++)
 		if (row->names == infer->names && strcmp(row->param, rule_param(rule)) == 0)
 			return true;
 	return rule->cut == CUT_NONE;
@@ -143,6 +153,24 @@ static const struct {
 	{"fp8=RxC", INFER(fp8), FP8_BLOCKS, FEATURE_FP8, "linears in fp8 blocks"},
 };
 
+/* SGLang's triton_kernel has gate and up side by side in each row of w13_weight: every row of a transposed half would be a piece. */
+static int check_in_out(const struct model *model, const struct infer_spec *infer,
+			struct error *error)
+{
+	const struct family *family = model->config.family;
+
+	if (!infer->experts_in_out || !family_has(family, FEATURE_EXPERTS) ||
+	    family_has(family, FEATURE_STACKED))
+		return 0;
+	return error_set(
+		error, ERROR_CONFIG,
+		"--infer: expert_weights=in_out, but %s (%s) has a tensor for each expert, and "
+		"transposed its gate and up lie side by side in each row of w13_weight, which no "
+		"layout has; run SGLang with another --moe-runner-backend than triton_kernel "
+		"(triton), and leave it out",
+		model->name, family->architecture);
+}
+
 static int check_needs(const struct model *model, const struct infer_spec *infer,
 		       struct error *error)
 {
@@ -170,6 +198,50 @@ static int check_shared(const struct model *model, const struct infer_spec *infe
 			 "--infer: fuse_shared=1, but %s has %llu shared experts as one MLP and "
 			 "engines make a slot of exactly 1; leave it out",
 			 model->name, (unsigned long long)model->config.shared_experts);
+}
+
+static int check_head(const struct model *model, const struct infer_spec *infer,
+		      struct error *error)
+{
+	const struct model_config *config = &model->config;
+
+	if (infer->untied && !config->tied)
+		return error_set(
+			error, ERROR_CONFIG,
+			"--infer: untied=1 is about a model whose config.json ties lm_head to "
+			"the embedding; %s has its own anyway; leave it out",
+			model->name);
+	if (!config->tied || config->own_head || !has_head(config, infer))
+		return 0;
+	if (infer->untied)
+		return error_set(
+			error, ERROR_CONFIG,
+			"--infer: untied=1, but the checkpoint of %s has no lm_head.weight that "
+			"differs from its embedding; leave it out (with config.json alone, "
+			"\"" CONFIG_HEAD_FIELD "\": true in it says that there is one)",
+			model->name);
+	return error_set(
+		error, ERROR_UNSUPPORTED,
+		"--infer: the engine's %s never ties lm_head to the embedding and computes "
+		"with one that nothing fills, for %s is tied and its checkpoint has no "
+		"lm_head.weight; save it with one (tie_word_embeddings false)",
+		config->family->architecture, model->name);
+}
+
+/* vLLM falls back to linear, and says so in its log alone. */
+static int check_groups(const struct model *model, const struct infer_spec *infer,
+			struct error *error)
+{
+	const struct model_config *config = &model->config;
+
+	if (infer->experts == EXPERTS_LINEAR || infer->ep == 1 || config->expert_groups > 1)
+		return 0;
+	return error_set(
+		error, ERROR_CONFIG,
+		"--infer: experts=round_robin, which vLLM does for models with several expert "
+		"groups alone and %s (%s) has %s (n_group): its --expert-placement-strategy "
+		"round_robin falls back to linear there; say experts=linear",
+		model->name, config->family->architecture, config->expert_groups ? "one" : "none");
 }
 
 static int check_experts(const struct model *model, const struct infer_spec *infer,
@@ -246,14 +318,14 @@ static int check_stacked(const struct model *model, const struct infer_spec *inf
 			"--infer: expert_halves=up_gate, but %s (%s) has gate and up row by "
 			"row in turn, and engines keep them so; leave it out",
 			model->name, config->family->architecture);
-	if (infer->experts == EXPERTS_ROUND_ROBIN || config->experts % infer->ep)
+	if (infer->experts != EXPERTS_LINEAR || config->experts % infer->ep)
 		return error_set(error, ERROR_CONFIG,
 				 "--infer: %s (%s) has tensors of all experts, of which engines "
 				 "take equal blocks of neighbours: %llu experts, ep=%u, "
 				 "experts=%s; choose an ep that divides them, and experts=linear",
 				 model->name, config->family->architecture,
 				 (unsigned long long)config->experts, infer->ep,
-				 infer->experts == EXPERTS_ROUND_ROBIN ? "round_robin" : "linear");
+				 infer->experts == EXPERTS_LINEAR ? "linear" : "round_robin");
 	if (config->mxfp4 ? infer->experts_in_out != 0 : infer->pad_share != 0)
 		return error_set(error, ERROR_CONFIG,
 				 "--infer: %s is about experts %s, and those of %s (%s) are %s; "
@@ -282,10 +354,16 @@ int form_check(const struct model *model, const struct infer_spec *infer, struct
 	if (rc == 0)
 		rc = check_embedding(model, infer, error);
 	if (rc == 0)
+		rc = check_in_out(model, infer, error);
+	if (rc == 0)
 		rc = check_needs(model, infer, error);
 	if (rc == 0)
 		rc = check_shared(model, infer, error);
 	if (rc == 0)
 		rc = check_stacked(model, infer, error);
+	if (rc == 0)
+		rc = check_head(model, infer, error);
+	if (rc == 0)
+		rc = check_groups(model, infer, error);
 	return rc ? rc : check_experts(model, infer, error);
 }

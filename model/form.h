@@ -32,7 +32,7 @@ const char *form_param(const struct rule *rule, const struct infer_spec *infer);
 bool form_param_name(const struct family *family, const struct infer_spec *infer,
 		     char name[RULE_NAME_BYTES]);
 /* Whether this engine has no parameter for the row. */
-bool form_absent(const struct family *family, const struct rule *rule, const struct infer_spec *infer);
+bool form_absent(const struct model_config *config, const struct rule *rule, const struct infer_spec *infer);
 /* Of a row's tensor; config says how the checkpoint stores it. */
 struct form form_of(const struct rule *rule, const struct model_config *config,
 		    const struct infer_spec *infer);

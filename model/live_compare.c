@@ -189,7 +189,11 @@ static bool experts(const struct difference *d, struct text *out)
 		return false;
 	if (d->here->dims == 3 && d->here->shape[1] == d->there->shape[2] &&
 	    d->here->shape[2] == d->there->shape[1]) {
-		text_add(out, "expert_weights=in_out in --infer, or out_in if it says that");
+		text_add(
+			out,
+			"expert_weights=in_out in --infer, or out_in if it says that; of a class with a tensor "
+			"for each expert no layout has them so, and SGLang needs another "
+			"--moe-runner-backend than triton_kernel");
 		return true;
 	}
 	if (d->here->dtype != DTYPE_U8)
@@ -267,6 +271,21 @@ static bool vocabulary(const struct difference *d, struct text *out)
 	return true;
 }
 
+/* Of a tied model: some engines look whether the checkpoint has another lm_head, some never tie. */
+static bool head(const struct difference *d, struct text *out)
+{
+	if (!text_ends(d->name, "lm_head.weight") || (d->here && d->there))
+		return false;
+	text_add(
+		out,
+		d->there
+			? "untied=1 in --infer if the checkpoint of the tied model has an lm_head.weight "
+			  "that is not its embedding"
+			: "no untied=1 in --infer, or names= of this engine: it ties lm_head to the "
+			  "embedding");
+	return true;
+}
+
 static bool plain_dtype(const struct difference *d, struct text *out)
 {
 	if (!d->here || !d->there || d->here->dtype == d->there->dtype ||
@@ -280,7 +299,8 @@ static bool plain_dtype(const struct difference *d, struct text *out)
 static void add_hint(const struct difference *d, struct text *out)
 {
 	static bool (*const hints[])(const struct difference *, struct text *) = {
-		gate, indexer, names, shared, shared_whole, experts, fp8, vocabulary, plain_dtype};
+		gate,	 indexer, names,      shared, shared_whole,
+		experts, fp8,	  vocabulary, head,   plain_dtype};
 	struct text hint = {0};
 
 	for (size_t i = 0; i < ARRAY_SIZE(hints); i++)

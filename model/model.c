@@ -9,6 +9,7 @@
 #include "model/config.h"
 #include "model/family.h"
 #include "model/layout_file.h"
+#include "model/own_head.h"
 #include "model/router_bias.h"
 #include "model/tensors.h"
 #include "model/tower.h"
@@ -204,6 +205,7 @@ static int open_file(struct model **model, const char *path, const char *as, str
 	if (rc)
 		return rc;
 	router_bias_look(path, &config);
+	own_head_look(path, &config);
 	if (!realpath(path, whole))
 		return file_error(error, "resolve", path);
 	return model_from_config(model, folder_label(whole), &config, error);

@@ -33,6 +33,7 @@ struct model_config {
 	const struct tower *tower;    /* NULL: the checkpoint is of a text model alone */
 	uint64_t hidden_size, vocab_size, layers, heads, kv_heads, head_dim, intermediate_size;
 	uint64_t experts;             /* routed ones */
+	uint64_t expert_groups;       /* n_group; 0: config.json says nothing of them */
 	uint64_t shared_experts, moe_intermediate_size;
 	uint64_t shared_intermediate_size; /* of the one shared expert that has a gate */
 	uint64_t dense_layers;        /* first_k_dense_replace: layers without experts */
@@ -48,6 +49,7 @@ struct model_config {
 	uint64_t block_rows, block_columns; /* of one fp8 scale; 0: not quantised */
 	bool mxfp4;            /* experts: 4 bits a number, a scale for 32 of a row */
 	bool tied;             /* tie_word_embeddings */
+	bool own_head;         /* tied, and the checkpoint has an lm_head all the same (model/own_head.h) */
 	bool attention_bias;   /* q, k, v biases */
 	bool mlp_bias;
 	bool qk_norm;          /* where it is a choice */
@@ -122,7 +124,8 @@ int model_layout(const struct model *model, const struct infer_spec *infer,
 
 /* What trainer `rank` holds: gathered, whole tensors of its stage; sharded, its dim-0 rows of
  * every tensor of its stage (a tensor of which it has no row is left out). `order` is the index
- * in checkpoint order. A tied model's lm_head is not a tensor. */
+ * in checkpoint order. A tied model's lm_head is not a tensor, unless its
+ * checkpoint has one of its own. */
 int model_holding(const struct model *model, const struct train_spec *train, uint32_t rank,
 		  struct holding *holding, struct error *error);
 

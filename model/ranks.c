@@ -37,7 +37,8 @@ struct place rank_place(const struct infer_spec *infer, uint32_t engine_rank, en
 
 struct owned rank_experts(const struct infer_spec *infer, uint32_t engine_rank, uint64_t experts)
 {
-	struct owned owned = {.map = (enum expert_map)infer->experts,
+	struct owned owned = {.map = infer->experts == EXPERTS_LINEAR ? EXPERTS_LINEAR
+								      : EXPERTS_ROUND_ROBIN,
 			      .part = engine_rank / (infer->tp / infer->ep),
 			      .parts = infer->ep};
 	uint32_t each = (uint32_t)(experts / infer->ep), odd = (uint32_t)(experts % infer->ep);

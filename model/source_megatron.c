@@ -223,13 +223,20 @@ static int check_sizes(const struct source_job *job, struct error *error)
 	return check_experts(job, error);
 }
 
+/* A tied model's last stage computes with the embedding, whatever lm_head its checkpoint has. */
+static bool is_tied_head(const struct megatron *m)
+{
+	return m->config->tied && m->config->family &&
+	       strcmp(m->config->family->rules[m->tensor->rule].tensor, HEAD_TENSOR) == 0;
+}
+
 static int hold_tensor(struct megatron *m, struct error *error)
 {
 	const struct source_job *job = m->job;
 	bool here;
 	int rc;
 
-	if (source_is_buffer(job->model, m->tensor) || is_repeated(m))
+	if (source_is_buffer(job->model, m->tensor) || is_repeated(m) || is_tied_head(m))
 		return 0;
 	if (m->tensor->scale || m->tensor->dtype == DTYPE_F8_E4M3 || m->tensor->dtype == DTYPE_U8)
 		return source_unknown(

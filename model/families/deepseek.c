@@ -39,19 +39,19 @@ static const struct rule glm_rules[] = {
 	 FEATURE_FP8)
 
 const struct family family_deepseek_v2 =
-	FAMILY("DeepseekV2ForCausalLM", "deepseek_v2", rules,
+	FAMILY("DeepseekV2ForCausalLM", "deepseek_v2", rules, .own_head = OWN_HEAD(NAMES_VLLM),
 	       .features = FEATURES | FEATURE_TOPK_METHOD, .attention_dp = true);
 
-const struct family family_deepseek_v3 = FAMILY("DeepseekV3ForCausalLM", "deepseek_v3", rules,
-						.features = FEATURES | FEATURE_TOPK_METHOD,
-						.router_bias = true, .attention_dp = true);
+const struct family family_deepseek_v3 = FAMILY(
+	"DeepseekV3ForCausalLM", "deepseek_v3", rules, .own_head = OWN_HEAD(NAMES_VLLM),
+	.features = FEATURES | FEATURE_TOPK_METHOD, .router_bias = true, .attention_dp = true);
 
-const struct family family_deepseek_v32 =
-	FAMILY("DeepseekV32ForCausalLM", "deepseek_v32", indexer_rules,
-	       .features = FEATURES | FEATURE_TOPK_METHOD | FEATURE_INDEXER, .router_bias = true,
-	       .attention_dp = true);
+const struct family family_deepseek_v32 = FAMILY(
+	"DeepseekV32ForCausalLM", "deepseek_v32", indexer_rules, .own_head = OWN_HEAD(NAMES_VLLM),
+	.features = FEATURES | FEATURE_TOPK_METHOD | FEATURE_INDEXER, .router_bias = true,
+	.attention_dp = true);
 
 const struct family family_glm_moe_dsa =
-	FAMILY("GlmMoeDsaForCausalLM", "glm_moe_dsa", glm_rules,
+	FAMILY("GlmMoeDsaForCausalLM", "glm_moe_dsa", glm_rules, .own_head = OWN_HEAD(NAMES_VLLM),
 	       .features = FEATURES | FEATURE_TOPK_METHOD | FEATURE_INDEXER, .router_bias = true,
 	       .attention_dp = true);

@@ -13,7 +13,7 @@ static const struct rule rules[] = {
 	HEAD_NORMS(IF_QK_NORM),
 	SPARSE_LAYER,
 	MTP_VOCAB,
-	LAST(ALWAYS, GROUP_LM_HEAD),
+	LAST(IF_UNTIED, GROUP_LM_HEAD),
 };
 /* clang-format on */
 
@@ -21,4 +21,5 @@ const struct family family_glm4_moe =
 	FAMILY("Glm4MoeForCausalLM", "glm4_moe", rules,
 	       .features = FEATURE_GQA | FEATURE_MLP | FEATURE_EXPERTS | FEATURE_SHARED |
 			   FEATURE_MTP | FEATURE_ATTENTION_BIAS | FEATURE_QK_NORM | FEATURE_FP8,
-	       .router_bias = true, .attention_dp = true);
+	       .own_head = OWN_HEAD(NAMES_SGLANG) | OWN_HEAD(NAMES_VLLM), .router_bias = true,
+	       .attention_dp = true);

@@ -11,7 +11,7 @@ static const struct rule rules[] = {
 	LATENT_ATTENTION,
 	SPARSE_LAYER,
 	MTP_VOCAB,
-	LAST(ALWAYS, GROUP_LM_HEAD),
+	LAST(IF_UNTIED, GROUP_LM_HEAD),
 };
 /* clang-format on */
 
@@ -19,4 +19,5 @@ const struct family family_glm4_moe_lite =
 	FAMILY("Glm4MoeLiteForCausalLM", "glm4_moe_lite", rules,
 	       .features = FEATURE_MLP | FEATURE_EXPERTS | FEATURE_SHARED | FEATURE_LATENT |
 			   FEATURE_MTP | FEATURE_FP8,
-	       .router_bias = true, .attention_dp = true);
+	       .own_head = OWN_HEAD(NAMES_SGLANG) | OWN_HEAD(NAMES_VLLM), .router_bias = true,
+	       .attention_dp = true);

@@ -60,4 +60,5 @@ const struct family family_gpt_oss =
 	FAMILY("GptOssForCausalLM", "gpt_oss", rules,
 	       .features = FEATURE_GQA | FEATURE_EXPERTS | FEATURE_LOCAL_EXPERTS | FEATURE_STACKED |
 			   FEATURE_ATTENTION_BIAS,
-	       .names = names, .attention_bias = true, .attention_dp = true);
+	       .names = names, .own_head = OWN_HEAD(NAMES_SGLANG) | OWN_HEAD(NAMES_VLLM),
+	       .attention_bias = true, .attention_dp = true);

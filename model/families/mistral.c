@@ -41,6 +41,7 @@ const struct family family_mistral =
 	FAMILY("MistralForCausalLM", "mistral", rules, .features = FEATURE_GQA | FEATURE_MLP,
 	       .defaults = defaults);
 
-const struct family family_mixtral = FAMILY(
-	"MixtralForCausalLM", "mixtral", mixtral_rules,
-	.features = FEATURE_GQA | FEATURE_EXPERTS | FEATURE_LOCAL_EXPERTS, .defaults = defaults);
+const struct family family_mixtral =
+	FAMILY("MixtralForCausalLM", "mixtral", mixtral_rules,
+	       .features = FEATURE_GQA | FEATURE_EXPERTS | FEATURE_LOCAL_EXPERTS,
+	       .defaults = defaults, .own_head = OWN_HEAD(NAMES_SGLANG));

@@ -22,4 +22,4 @@ const struct family family_qwen2_moe =
 	FAMILY("Qwen2MoeForCausalLM", "qwen2_moe", rules,
 	       .features = FEATURE_GQA | FEATURE_EXPERTS | FEATURE_NUM_EXPERTS |
 			   FEATURE_SHARED_GATE | FEATURE_QKV_BIAS,
-	       .attention_bias = true, .attention_dp = true);
+	       .own_head = OWN_HEAD(NAMES_SGLANG), .attention_bias = true, .attention_dp = true);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * families/qwen3_moe.c -- Qwen3MoeForCausalLM: attention as Qwen3, every layer sparse, no shared
- * expert, and an lm_head of its own whatever the config says of tying.
+ * expert; SGLang has an lm_head of its own whatever the config says of tying.
  */
 #include "model/families/rows.h"
 
@@ -14,7 +14,7 @@ static const struct rule rules[] = {
 	ROUTER,
 	EXPERTS,
 	LAYER_NORMS,
-	LAST(ALWAYS, GROUP_LM_HEAD),
+	LAST(IF_UNTIED, GROUP_LM_HEAD),
 };
 
 static const struct absence absences[] = {{LAYER "self_attn.o_proj.bias", NAMES_VLLM},
@@ -24,4 +24,4 @@ const struct family family_qwen3_moe =
 	FAMILY("Qwen3MoeForCausalLM", "qwen3_moe", rules,
 	       .features = FEATURE_GQA | FEATURE_EXPERTS | FEATURE_NUM_EXPERTS |
 			   FEATURE_ATTENTION_BIAS | FEATURE_FP8,
-	       .absences = absences, .attention_dp = true);
+	       .absences = absences, .own_head = OWN_HEAD(NAMES_SGLANG), .attention_dp = true);

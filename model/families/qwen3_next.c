@@ -55,4 +55,5 @@ const struct family family_qwen3_next =
 	FAMILY("Qwen3NextForCausalLM", "qwen3_next", rules,
 	       .features = FEATURE_GQA | FEATURE_EXPERTS | FEATURE_NUM_EXPERTS |
 			   FEATURE_SHARED_GATE | FEATURE_LINEAR,
-	       .names = names, .attention_dp = true);
+	       .names = names, .own_head = OWN_HEAD(NAMES_SGLANG) | OWN_HEAD(NAMES_VLLM),
+	       .attention_dp = true);

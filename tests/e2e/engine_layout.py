@@ -19,8 +19,20 @@ from contents import checkpoint_tensors, version_bytes
 ELEMENT_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "U8": 1}
 STORED = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 SCALE = "_scale_inv"
-OWN_HEAD = ("Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM")
+# engines whose class has an lm_head of its own although the config ties it
+OWN_HEAD = {"Qwen3MoeForCausalLM": ("sglang",), "MixtralForCausalLM": ("sglang",), "Qwen2MoeForCausalLM": ("sglang",),
+            "DeepseekV2ForCausalLM": ("vllm",), "DeepseekV3ForCausalLM": ("vllm",), "DeepseekV32ForCausalLM": ("vllm",),
+            "GlmMoeDsaForCausalLM": ("vllm",), "Glm4MoeForCausalLM": ("sglang", "vllm"),
+            "Glm4MoeLiteForCausalLM": ("sglang", "vllm"), "Qwen3NextForCausalLM": ("sglang", "vllm"),
+            "GptOssForCausalLM": ("sglang", "vllm")}
 NO_ATTENTION_DP = ("LlamaForCausalLM", "Qwen2ForCausalLM")
+
+
+def has_head(config, infer):
+    """Is lm_head a parameter of the engine's?"""
+    engines = OWN_HEAD.get(config["architectures"][0], ())
+    return (not config.get("tie_word_embeddings", False) or infer.get("names", "sglang") in engines
+            or infer.get("untied") == "1")
 
 
 def is_linear(name):
@@ -141,7 +153,7 @@ class Engine:
                          "post_mlp_layernorm"):
                 yield from self.copied(f"{prefix}{norm}.weight")
         yield from self.copied("model.norm.weight")
-        if not config.get("tie_word_embeddings", False) or family in OWN_HEAD:
+        if has_head(config, self.infer):
             over_all = family in ("Qwen2ForCausalLM", "Glm4ForCausalLM")
             yield from self.vocabulary("lm_head.weight", self.whole_tp if over_all else self.vocabulary_tp)
 
@@ -280,7 +292,7 @@ class Engine:
 
         def mine(rank):
             p, q = rank // self.expert_tp % self.ep, rank % self.expert_tp
-            if self.infer.get("experts") == "round_robin":
+            if self.infer.get("experts", "linear").startswith("round_robin"):
                 slots = range(p, count, self.ep)
             else:  # the first ranks take what is left over
                 each, more = divmod(count, self.ep)

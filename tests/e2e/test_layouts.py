@@ -45,6 +45,7 @@ def random_config(rng, family):
         config |= {"n_shared_experts": rng.choice((0, 1, 2)), "num_nextn_predict_layers": rng.choice((0, 1)),
                    "first_k_dense_replace": rng.randint(0, config["num_hidden_layers"])}
         config["weft_router_bias_cast"] = rng.random() < 0.3
+        config["n_group"] = rng.choice((1, 2))
     if family == "Glm4MoeForCausalLM":
         config["use_qk_norm"] = rng.random() < 0.5
     if latent:
@@ -58,6 +59,8 @@ def random_config(rng, family):
     if family in ("DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"):
         config |= {"index_n_heads": 2, "index_head_dim": rng.choice((2, 6)), "q_lora_rank": 2 * unit,
                    "index_topk_freq": rng.choice((1, 2)), "index_skip_topk_offset": rng.choice((0, 2))}
+    if config["tie_word_embeddings"] and (family in engine_layout.OWN_HEAD or rng.random() < 0.5):
+        config["weft_own_lm_head"] = True
     if family not in SIMPLE and rng.random() < 0.5:
         config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [
             rng.choice((1, 2, unit, 3)), rng.choice((1, 2, unit))]}
@@ -70,6 +73,8 @@ def random_infer(rng, config):
     infer = {"tp": rng.choice((1, 2, 4, 8))}
     if vllm:
         infer["names"] = "vllm"
+        if config.get("weft_own_lm_head"):
+            infer["untied"] = rng.choice((0, 1))
     if vllm or family not in SIMPLE:
         infer["dp"] = rng.choice([n for n in (1, 2, 4) if infer["tp"] % n == 0])
     if not vllm and family not in SIMPLE:
@@ -80,7 +85,9 @@ def random_infer(rng, config):
         infer["ep"] = rng.choice([n for n in (1, 2, 4, 8) if infer["tp"] % n == 0])
         if vllm:
             infer["ep"] = rng.choice((1, infer["tp"]))
-            infer["experts"] = rng.choice(("linear", "round_robin"))
+            between = infer["ep"] > 1 and infer["dp"] > 1
+            groups = config.get("n_group", 1) > 1 or infer["ep"] == 1
+            infer["experts"] = rng.choice(("linear", "round_robin_a2a" if between else "round_robin")) if groups else "linear"
             infer["routed_experts"] = rng.choice((0, 1))
         else:
             infer["moe_dense_tp"] = rng.choice((0, 1))
@@ -115,7 +122,7 @@ def can_be_cut(config, infer):
     wholes = [(config["num_attention_heads"], attention)]
     if infer.get("embed_replicated") != "1":
         wholes.append((vocab, embedding))
-    if not config["tie_word_embeddings"] or family in engine_layout.OWN_HEAD:
+    if engine_layout.has_head(config, infer):
         over_all = infer.get("dp_lm_head") != "1" or family == "Glm4ForCausalLM"
         wholes.append((vocab, whole if over_all else attention))
     shared = config.get("moe_intermediate_size", 0) * config.get("n_shared_experts", 0)
@@ -240,6 +247,8 @@ def filled(served, pieces, sizes, used):
 def skipped(config, infer, name):
     """A tensor that the engine's class has no parameter for."""
     family = config["architectures"][0]
+    if name == "lm_head.weight":
+        return not engine_layout.has_head(config, infer)
     if infer.get("names") == "vllm" and family in ("Qwen3ForCausalLM", "Qwen3MoeForCausalLM"):
         return name.endswith(("inv_freq", "o_proj.bias"))
     if infer.get("names") != "vllm" and family == "LlamaForCausalLM" and ".mlp." in name:

@@ -37,7 +37,7 @@ MODELS = {
     "DeepSeek-V3": ("world=4,pp=2", "engines=1,tp=8,dp=8,ep=8", "--summary"),
     "DeepSeek-V3-BF16": ("world=2", "engines=1,tp=8,ep=8,dp=8,fp8=128x128,gate=F32", "--summary"),
     "DeepSeek-V3.2": ("world=2", "engines=1,tp=4,ep=4,names=vllm,dp=2,indexer=fused", "--summary"),
-    "Kimi-K2": ("world=2", "engines=1,tp=4,ep=4,experts=round_robin,names=vllm", "--summary"),
+    "Kimi-K2": ("world=2", "engines=1,tp=4,ep=4,names=vllm", "--summary"),
     "Kimi-K2-block64": ("world=2,pp=2", "engines=1,tp=4,ep=4", "--summary"),
     "GLM-5": ("world=4,fsdp=4,source=sharded", "engines=1,tp=4,ep=4", "--summary"),
     "GLM-5-FP8": ("world=2", "engines=1,tp=4,ep=2,moe_dense_tp=1", "--summary"),

@@ -24,9 +24,22 @@ LATENT = {"first_k_dense_replace": 1, "n_routed_experts": 8, "moe_intermediate_s
           "q_lora_rank": 32, "kv_lora_rank": 32, "n_group": 2, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16,
           "v_head_dim": 16, "topk_group": 1, "num_experts_per_tok": 2, "num_key_value_heads": 4, "rope_parameters": YARN}
 
+OF_GLM = {"first_k_dense_replace": 1, "n_routed_experts": 4, "moe_intermediate_size": 32, "n_shared_experts": 1, "n_group": 1,
+          "topk_group": 1, "num_experts_per_tok": 2}
+INDEXER = {"index_n_heads": 4, "index_head_dim": 32, "index_topk": 8}
+EVERY_SECOND = {"num_hidden_layers": 5, "index_topk_freq": 2, "index_skip_topk_offset": 2}
+WIDE = {"moe_intermediate_size": 256}
+TIED = {"tie_word_embeddings": True}
+
 # name: (transformers' model_type, its config's sizes)
 MODELS = {
     "llama": ("llama", SMALL),
+    "llama-biases": ("llama", SMALL | {"attention_bias": True, "mlp_bias": True}),
+    "qwen2": ("qwen2", SMALL),
+    "qwen2-own-head": ("qwen2", SMALL | TIED),
+    "qwen3": ("qwen3", SMALL | {"head_dim": 16, "attention_bias": True}),
+    "qwen3-tied": ("qwen3", SMALL | TIED | {"head_dim": 16}),
+    "glm4": ("glm4", SMALL | {"head_dim": 16, "attention_bias": True}),
     "mistral": ("mistral", SMALL | {"head_dim": 24}),
     "mixtral": ("mixtral", SMALL | {"num_local_experts": 4}),
     "phi3": ("phi3", SMALL | {"num_key_value_heads": 4}),
@@ -51,38 +64,23 @@ MODELS = {
                                                                      "v_head_dim": 32}),
     "deepseek-v3-cast": ("deepseek_v3", SMALL | LATENT),
     "deepseek-v3-q": ("deepseek_v3", SMALL | LATENT | {"q_lora_rank": None, "n_shared_experts": 2}),
+    "deepseek-v2": ("deepseek_v2", SMALL | LATENT),
+    "deepseek-v3.2": ("deepseek_v32", SMALL | LATENT | INDEXER),
+    "glm-5": ("glm_moe_dsa", SMALL | LATENT | INDEXER),
+    "glm-5-freq": ("glm_moe_dsa", SMALL | LATENT | INDEXER | EVERY_SECOND),
+    "glm4-moe": ("glm4_moe", SMALL | OF_GLM | {"head_dim": 16, "use_qk_norm": True, "attention_bias": True}),
+    "glm4-moe-lite": ("glm4_moe_lite", SMALL | LATENT),
     "qwen3-moe": ("qwen3_moe", SMALL | EXPERTS | {"head_dim": 16}),
+    "qwen3-moe-odd": ("qwen3_moe", SMALL | EXPERTS | {"head_dim": 16, "num_experts": 6, "attention_bias": True}),
+    "qwen3-moe-tied": ("qwen3_moe", SMALL | EXPERTS | TIED | {"head_dim": 16}),
+    "qwen3-moe-own-head": ("qwen3_moe", SMALL | EXPERTS | TIED | {"head_dim": 16}),
     "qwen3-moe-fp8": ("qwen3_moe", SMALL | EXPERTS | IN_BLOCKS),
+    # shares of two ranks that are whole blocks of 128, what FlashInfer's kernels round up to
+    "qwen3-moe-wide": ("qwen3_moe", SMALL | EXPERTS | WIDE | {"head_dim": 16}),
+    "glm4-moe-wide": ("glm4_moe", SMALL | OF_GLM | WIDE | {"head_dim": 16, "use_qk_norm": True}),
+    "deepseek-v3-wide": ("deepseek_v3", SMALL | LATENT | WIDE),
+    "qwen3-moe-fp8-128": ("qwen3_moe", SMALL | EXPERTS | WIDE | {"hidden_size": 128, "head_dim": 128}),
 } | towers.towers(SMALL, LATENT)
-WITH_EXPERTS = ("mixtral", "qwen2-moe", "qwen3-moe", "qwen3-next", "gpt-oss", "gpt-oss-in-out", "gpt-oss-mxfp4",
-                "gpt-oss-mxfp4-64", "gpt-oss-mxfp4-128", "gpt-oss-mxfp4-sm90", "gpt-oss-mxfp4-sm100", "deepseek-v3",
-                "deepseek-v3-fp8", "deepseek-v3-cast", "deepseek-v3-q", "qwen3-moe-fp8", "kimi-k2.5", "kimi-vl")
-
-# what runs experts where it says their sizes or how they lie: (the engine's name of it, the option of --infer)
-RUNNERS = {("gpt-oss-in-out", "sglang"): ("triton_kernel", ",expert_weights=in_out"),
-           ("gpt-oss-mxfp4-64", "sglang"): ("installed", ",mxfp4_pad=64x1"),
-           ("gpt-oss-mxfp4-64", "vllm"): ("TRITON", ",mxfp4_pad=64x1"),
-           ("gpt-oss-mxfp4-128", "sglang"): ("marlin", ",mxfp4_pad=128x256"),
-           ("gpt-oss-mxfp4-sm90", "sglang"): ("flashinfer_mxfp4 sm90", ",mxfp4_pad=1x256"),
-           ("gpt-oss-mxfp4-sm100", "sglang"): ("flashinfer_mxfp4 sm100", ",mxfp4_pad=128x256"),
-           ("gpt-oss-mxfp4-128", "vllm"): ("MARLIN", ",mxfp4_pad=128x256")}
-
-
-# what an engine does: (tp, ep)
-def engines_of(name, engine):
-    if (name, engine) == ("llava", "sglang"):
-        return  # which has no class for a CLIP tower by itself, and takes transformers', which has no embedding of tokens
-    if engine == "vllm" and name in ("gpt-oss-in-out", "gpt-oss-mxfp4-sm90", "gpt-oss-mxfp4-sm100"):
-        return  # which has one way, or the same sizes in another backend
-    yield from ((1, 1), (2, 1), (4, 1))
-    if name in ("gpt-oss", "gpt-oss-in-out") and engine == "sglang":
-        return  # whose loader takes experts apart only of MXFP4 checkpoints
-    if name in WITH_EXPERTS:
-        yield from ((2, 2), (4, 4))
-        if engine == "sglang":
-            yield (4, 2)  # vLLM shares experts out to all ranks or to none
-
-
 # what published checkpoints have in 32 bits, and one that was cast as a whole has not
 IN_32_BITS = ("e_score_correction_bias",)
 # what published configs have and today's transformers does not write; engines read it
@@ -93,6 +91,7 @@ KIMI = {"architectures": ["KimiK25ForConditionalGeneration"],
                           "vt_intermediate_size": 48, "mm_hidden_size": 32, "text_hidden_size": 64,
                           "init_pos_emb_height": 4, "init_pos_emb_width": 4}}
 FP8 = {"quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [32, 32]}}
+FP8_128 = FP8["quantization_config"] | {"weight_block_size": [128, 128]}
 NOT_GATES = {"modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate", "model.layers.1.mlp.gate"]}
 MXFP4 = {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": [
                  "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}}
@@ -101,7 +100,12 @@ PUBLISHED = {"qwen3-next": {"full_attention_interval": 4}, "deepseek-v3": DEEPSE
              "deepseek-v3-fp8": DEEPSEEK | FP8, "kimi-k2.5": KIMI,
              "qwen3-moe-fp8": {"quantization_config": FP8["quantization_config"] | NOT_GATES},
              "qwen2-vl": {"vision_config": {"in_chans": 3}},
-             **dict.fromkeys([name for name in MODELS if "mxfp4" in name], MXFP4)}
+             "deepseek-v2": DEEPSEEK | {"topk_method": "group_limited_greedy", "scoring_func": "softmax"},
+             "deepseek-v3.2": DEEPSEEK, "glm-5": DEEPSEEK,
+             "glm-5-freq": DEEPSEEK,
+             "deepseek-v3-wide": DEEPSEEK, "qwen3-moe-fp8-128": {"quantization_config": FP8_128 | NOT_GATES},
+             **dict.fromkeys([name for name in MODELS if name.startswith("gpt-oss")], {"swiglu_limit": 7.0}),
+             **dict.fromkeys([name for name in MODELS if "mxfp4" in name], {"swiglu_limit": 7.0} | MXFP4)}
 
 
 def to_mxfp4(folder, generator):
@@ -120,7 +124,7 @@ def to_mxfp4(folder, generator):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def to_fp8(folder, generator):
+def to_fp8(folder, generator, block=32):
     """The linears of the layers as published checkpoints have them: any bits (but no NaN), and a scale for each block."""
     import torch
     from safetensors.torch import load_file, save_file
@@ -133,7 +137,17 @@ def to_fp8(folder, generator):
         rows, columns = tensor.shape
         tensors[name] = torch.randint(0, 127, (rows, columns), dtype=torch.uint8,
                                       generator=generator).view(torch.float8_e4m3fn)
-        tensors[name + "_scale_inv"] = torch.rand(-(-rows // 32), -(-columns // 32), generator=generator)
+        tensors[name + "_scale_inv"] = torch.rand(-(-rows // block), -(-columns // block), generator=generator)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def add_head(folder, generator):
+    """An lm_head that is not the embedding, beside a config that ties them."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = torch.randn(tensors["model.embed_tokens.weight"].shape, generator=generator).to(torch.bfloat16)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -180,8 +194,10 @@ def make(name, folder):
     folder = pathlib.Path(folder)
     if "mxfp4" in name:
         to_mxfp4(folder, generator)
-    if name.endswith("fp8"):
-        to_fp8(folder, generator)
+    if "fp8" in name:
+        to_fp8(folder, generator, 128 if name.endswith("-128") else 32)
+    if name.endswith("own-head"):
+        add_head(folder, generator)
     if name == "kimi-vl":
         to_kimi_vl(folder, generator)
     if name in towers.RENAMED:

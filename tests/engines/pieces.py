@@ -7,15 +7,14 @@ import subprocess
 PARTS = ("param", "offset", "bytes", "tensor", "src", "make", "from", "to", "scales")
 
 
-def spec_of(engine, tp, ep, experts, option=""):
-    """The experts of a vLLM of today are in a module of their own. option: what the runner of its experts asks for."""
-    vllm = ",names=vllm" + (",routed_experts=1" if experts else "")
-    return f"tp={tp}" + (f",ep={ep}" if ep > 1 else "") + (vllm if engine == "vllm" else "") + option
+def layout(weft, folder, spec, rank):
+    return subprocess.run([weft, "model", "layout", str(folder), "--infer", spec, "--rank", str(rank), "--json"],
+                          capture_output=True, text=True)
 
 
 def pieces_of(weft, folder, spec, rank):
-    done = subprocess.run([weft, "model", "layout", str(folder), "--infer", spec, "--rank", str(rank), "--json"],
-                          check=True, capture_output=True, text=True)
+    done = layout(weft, folder, spec, rank)
+    assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -51,7 +51,8 @@ static bool one_in(uint64_t n)
 struct class
 {
 	bool llama, qwen2, qwen3_moe, glm4, latent, deepseek, indexer, experts, shared, fp8;
-	bool own_head, other; /* other: of a shape that this test has no picture of */
+	bool own_head[NAMES_COUNT]; /* of engines whose class never ties it */
+	bool other;		    /* other: of a shape that this test has no picture of */
 };
 
 static struct class class_of(const struct family *family)
@@ -65,11 +66,12 @@ static struct class class_of(const struct family *family)
 		.deepseek = strncmp(name, "Deepseek", 8) == 0 || strncmp(name, "GlmMoeDsa", 9) == 0,
 		.indexer = strstr(name, "V32") || strstr(name, "Dsa"),
 		.experts = strstr(name, "Moe") || strstr(name, "Deepseek"),
-		.own_head = strstr(name, "Moe") && !strstr(name, "Dsa"),
 	};
 
 	class.other = !class.llama && !class.qwen2 && strncmp(name, "Qwen3For", 8) != 0 &&
 		      !class.qwen3_moe && strncmp(name, "Glm4", 4) != 0 && !class.deepseek;
+	class.own_head[NAMES_SGLANG] = strstr(name, "Moe") && !strstr(name, "Dsa");
+	class.own_head[NAMES_VLLM] = class.experts && !class.qwen3_moe;
 	class.latent = class.deepseek || strstr(name, "Lite");
 	class.shared = class.experts && !class.qwen3_moe;
 	class.fp8 = class.experts || strcmp(name, "Qwen3ForCausalLM") == 0;
@@ -94,6 +96,8 @@ static struct model_config random_config(const struct family *family)
 		config.attention_bias = class.qwen2 || one_in(2);
 		config.qk_norm = one_in(2);
 	}
+	config.own_head = config.tied && (class.experts || one_in(2));
+	config.expert_groups = class.shared ? PICK(0, 1, 2, 4) : 0;
 	config.mlp_bias = class.llama && one_in(2);
 	config.intermediate_size = unit * PICK(4, 8, 3);
 	if (class.experts) {
@@ -128,7 +132,7 @@ static struct model_config random_config(const struct family *family)
 	return config;
 }
 
-static struct infer_spec random_infer(const struct class *class)
+static struct infer_spec random_infer(const struct class *class, const struct model_config *config)
 {
 	struct infer_spec infer = {.engines = 1, .tp = (uint32_t)PICK(1, 2, 4, 4, 8, 12)};
 
@@ -139,7 +143,8 @@ static struct infer_spec random_infer(const struct class *class)
 		infer.ep = (uint32_t)(class->experts ? PICK(1, 1, 2, 4, 3, infer.tp) : 1);
 	while (infer.tp % infer.ep);
 	infer.names = one_in(3) ? NAMES_VLLM : NAMES_SGLANG;
-	infer.experts = one_in(infer.names == NAMES_VLLM ? 2 : 30);
+	infer.experts = one_in(infer.names == NAMES_VLLM ? 2 : 30) ? (uint32_t)PICK(1, 1, 2) : 0;
+	infer.untied = one_in(infer.names == NAMES_VLLM && config->own_head ? 2 : 30);
 	infer.routed_experts = one_in(infer.names == NAMES_VLLM ? (class->experts ? 2 : 20) : 30);
 	if (infer.names == NAMES_SGLANG || one_in(12)) {
 		infer.dp_lm_head = one_in(3);
@@ -185,10 +190,24 @@ static struct sizes sizes_of(const struct class *class, const struct infer_spec 
 	return sizes;
 }
 
+/* Experts in turn: of a model with groups of them and, between dp's ranks, with a kernel that does it. */
+static bool in_turn(const struct model_config *config, const struct infer_spec *infer)
+{
+	bool between = infer->ep > 1 && infer->dp > 1;
+
+	if (infer->experts == EXPERTS_LINEAR)
+		return true;
+	return (infer->ep == 1 || config->expert_groups > 1) &&
+	       between == (infer->experts == EXPERTS_ROUND_ROBIN_A2A);
+}
+
 /* Can an engine of this class be started with these options at all? */
 static bool has_sense(const struct class *class, const struct model_config *config,
 		      const struct infer_spec *infer)
 {
+	if (!in_turn(config, infer) ||
+	    (infer->untied && (infer->names != NAMES_VLLM || !config->own_head)))
+		return false;
 	if (infer->names == NAMES_VLLM) {
 		if (infer->dp_lm_head || infer->moe_dense_tp || infer->embed_replicated ||
 		    infer->fuse_shared || (infer->ep != 1 && infer->ep != infer->tp))
@@ -214,7 +233,7 @@ static bool has_sense(const struct class *class, const struct model_config *conf
 }
 
 static bool all_divide(const struct class *class, const struct model_config *c,
-		       const struct sizes *n)
+		       const struct infer_spec *infer, const struct sizes *n)
 {
 	uint64_t vocab = (c->vocab_size + 63) / 64 * 64;
 	bool sparse = class->experts && c->dense_layers < c->layers;
@@ -222,7 +241,7 @@ static bool all_divide(const struct class *class, const struct model_config *c,
 
 	if (c->heads % n->attention || vocab % n->embedding)
 		return false;
-	if ((!c->tied || class->own_head) && vocab % n->head)
+	if ((!c->tied || class->own_head[infer->names] || infer->untied) && vocab % n->head)
 		return false;
 	if (!class->latent &&
 	    (n->attention < c->kv_heads ? c->kv_heads % n->attention : n->attention % c->kv_heads))
@@ -280,7 +299,7 @@ static bool can_be_cut(const struct class *class, const struct model_config *con
 		block[0] = infer->fp8_rows;
 		block[1] = infer->fp8_columns;
 	}
-	if (!all_divide(class, config, &sizes))
+	if (!all_divide(class, config, infer, &sizes))
 		return false;
 	return infer->fp8 == FP8_NONE || !block[0] ||
 	       all_aligned(class, config, &sizes, infer->tp, block);
@@ -410,6 +429,8 @@ static bool is_skipped(const struct model *model, const char *tensor,
 {
 	const struct class class = class_of(model->config.family);
 
+	if (strcmp(tensor, "lm_head.weight") == 0)
+		return model->config.tied && !infer->untied && !class.own_head[infer->names];
 	if (infer->names == NAMES_VLLM)
 		return strstr(tensor, "o_proj.bias") &&
 		       strstr(model->config.family->architecture, "Qwen3");
@@ -475,6 +496,8 @@ static void note_options(const struct infer_spec *infer, uint32_t *seen)
 				infer->embed_replicated,
 				infer->names == NAMES_VLLM,
 				infer->experts == EXPERTS_ROUND_ROBIN,
+				infer->experts == EXPERTS_ROUND_ROBIN_A2A,
+				infer->untied,
 				infer->routed_experts,
 				infer->gate,
 				infer->indexer_fused,
@@ -486,7 +509,7 @@ static void note_options(const struct infer_spec *infer, uint32_t *seen)
 		*seen |= (uint32_t)options[i] << i;
 }
 
-#define ALL_OPTIONS ((1u << 15) - 1)
+#define ALL_OPTIONS ((1u << 17) - 1)
 
 static void test_layout__of_random_models_is_whole_or_refused_by_a_division(void **unused)
 {
@@ -502,7 +525,7 @@ static void test_layout__of_random_models_is_whole_or_refused_by_a_division(void
 		state = 1000 + f;
 		while (cut < 60 || refused < 20 || (class.fp8 && in_blocks < 20)) {
 			struct model_config config = random_config(families[f]);
-			struct infer_spec infer = random_infer(&class);
+			struct infer_spec infer = random_infer(&class, &config);
 			struct sizes sizes = sizes_of(&class, &infer);
 			char spec[PARALLEL_TEXT_BYTES], what[PARALLEL_TEXT_BYTES + 64];
 			struct model *model;

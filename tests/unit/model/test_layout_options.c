@@ -277,9 +277,6 @@ static void test_vllm__gives_the_first_ranks_an_expert_more(void **state)
 		{UNEVEN, 7, 11, 77, 1},
 		{UNEVEN, 8, 10, 88, 1},
 		{UNEVEN, 11, 10, 118, 1},
-		{UNEVEN ",experts=round_robin", 0, 11, 0, 12},
-		{UNEVEN ",experts=round_robin", 7, 11, 7, 12},
-		{UNEVEN ",experts=round_robin", 8, 10, 8, 12},
 	};
 
 	(void)state;
@@ -304,6 +301,35 @@ static void test_vllm__gives_the_first_ranks_an_expert_more(void **state)
 				 strstr(layout.tensors[t].name, "down_proj");
 		assert_int_equal(found, rows[i].slots);
 		layout_fini(&layout);
+	}
+}
+
+/* Of 256 experts in eight groups rank p of 16 has p, p + 16, ..; an all-to-all kernel changes nothing of that. */
+static void test_round_robin__gives_each_rank_every_pth_expert(void **state)
+{
+	static const char *const specs[] = {
+		"tp=16,ep=16,names=vllm,experts=round_robin",
+		"tp=16,ep=16,dp=2,names=vllm,experts=round_robin_a2a",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(specs); i++) {
+		struct layout layout;
+		char name[100], want[100];
+
+		for (uint32_t rank = 0; rank < 16; rank += 11) {
+			cut_model("DeepSeek-V3-BF16", specs[i], rank, &layout);
+			for (uint32_t slot = 0; rank + 16 * slot < 256; slot++) {
+				snprintf(name, sizeof(name),
+					 "model.layers.7." EXPERTS "%u.down_proj.weight",
+					 rank + 16 * slot);
+				snprintf(want, sizeof(want),
+					 "[0..7168, 0..2048] -> %u " EXPERTS "w2_weight copy",
+					 slot * 7168);
+				expect_pieces(&layout, name, want);
+			}
+			layout_fini(&layout);
+		}
 	}
 }
 
@@ -493,8 +519,17 @@ static void test_options__without_sense_are_refused_with_the_reason(void **state
 		 "routed_experts=1 is about experts; Qwen3-4B (Qwen3ForCausalLM) has none"},
 		{"Qwen3-4B", "tp=2,expert_halves=up_gate",
 		 "expert_halves=up_gate is about experts"},
-		{"Qwen3-30B-A3B", "tp=2,expert_weights=in_out",
+		{"Qwen3-4B", "tp=2,expert_weights=in_out",
 		 "expert_weights=in_out is about tensors of all experts"},
+		{"Qwen3-30B-A3B", "tp=2,expert_weights=in_out",
+		 "run SGLang with another --moe-runner-backend than triton_kernel"},
+		{"Llama-3.1-8B", "tp=2,names=vllm,untied=1", "Llama-3.1-8B has its own anyway"},
+		{"Qwen2.5-0.5B", "tp=2,names=vllm,untied=1",
+		 "the checkpoint of Qwen2.5-0.5B has no lm_head.weight that differs"},
+		{"Qwen3-30B-A3B", "tp=4,ep=4,names=vllm,experts=round_robin",
+		 "Qwen3-30B-A3B (Qwen3MoeForCausalLM) has none (n_group): its"},
+		{"Kimi-K2", "tp=4,ep=4,names=vllm,experts=round_robin",
+		 "falls back to linear there; say experts=linear"},
 		{"Qwen3-30B-A3B", "tp=2,mxfp4_pad=64x1", "mxfp4_pad is about experts in MXFP4"},
 		{"Qwen3-30B-A3B", "tp=2,fuse_shared=1", "fuse_shared=1 is about shared experts"},
 		{"Qwen3-30B-A3B", "tp=2,embed_replicated=1",
@@ -596,6 +631,7 @@ int main(void)
 		cmocka_unit_test(test_up_gate__changes_the_halves_of_each_expert_and_of_its_scales),
 		cmocka_unit_test(test_vllm__cuts_all_but_experts_among_the_ranks_of_one_replica),
 		cmocka_unit_test(test_vllm__gives_the_first_ranks_an_expert_more),
+		cmocka_unit_test(test_round_robin__gives_each_rank_every_pth_expert),
 		cmocka_unit_test(test_gate__has_a_dtype_of_its_own),
 		cmocka_unit_test(test_dtype__is_of_all_that_is_not_quantised_or_32_bits_by_rule),
 		cmocka_unit_test(test_fp8__parameters_do_not_depend_on_what_is_stored),

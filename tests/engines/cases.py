@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each model is compared in: how the engine is run, and what --infer says of it.
+
+    of(name, engine, arguments)   the cases of a model on this engine, version and device"""
+import models
+from compare_ranks import Case, spec_of
+from loaders import Setup
+
+WITH_EXPERTS = ("deepseek-v2", "deepseek-v3.2", "glm-5", "glm-5-freq", "glm4-moe", "glm4-moe-lite", "qwen3-moe-odd",
+                "qwen3-moe-tied", "qwen3-moe-own-head", "qwen3-moe-wide", "glm4-moe-wide", "deepseek-v3-wide",
+                "qwen3-moe-fp8-128",
+                "mixtral", "qwen2-moe", "qwen3-moe", "qwen3-next", "gpt-oss", "gpt-oss-in-out", "gpt-oss-mxfp4",
+                "gpt-oss-mxfp4-64", "gpt-oss-mxfp4-128", "gpt-oss-mxfp4-sm90", "gpt-oss-mxfp4-sm100", "deepseek-v3",
+                "deepseek-v3-fp8", "deepseek-v3-cast", "deepseek-v3-q", "qwen3-moe-fp8", "kimi-k2.5", "kimi-vl")
+
+# what runs experts where it says their sizes or how they lie: (the engine's name of it, the option of --infer)
+RUNNERS = {("gpt-oss-in-out", "sglang"): ("triton_kernel", ",expert_weights=in_out"),
+           ("gpt-oss-mxfp4-64", "sglang"): ("installed", ",mxfp4_pad=64x1"),
+           ("gpt-oss-mxfp4-64", "vllm"): ("TRITON", ",mxfp4_pad=64x1"),
+           ("gpt-oss-mxfp4-128", "sglang"): ("marlin", ",mxfp4_pad=128x256"),
+           ("gpt-oss-mxfp4-sm90", "sglang"): ("flashinfer_mxfp4 sm90", ",mxfp4_pad=1x256"),
+           ("gpt-oss-mxfp4-sm100", "sglang"): ("flashinfer_mxfp4 sm100", ",mxfp4_pad=128x256"),
+           ("gpt-oss-mxfp4-128", "vllm"): ("MARLIN", ",mxfp4_pad=128x256")}
+
+
+# of --infer, by model and engine: what the engine does with this class
+OPTIONS = {("deepseek-v3.2", "vllm"): ",indexer=fused", ("glm-5", "vllm"): ",indexer=fused",
+           ("glm-5-freq", "vllm"): ",indexer=fused",
+           **{(name, engine): ",gate=F32" for name in ("glm4-moe", "glm4-moe-wide") for engine in ("vllm", "sglang")}}
+WITHOUT_INDEXER = "indexer"  # what weft model check names of vLLM 0.22's lists, whose layers all have one
+
+
+def sizes_of(name, engine):
+    """What an engine does: (tp, ep, dp)"""
+    if (name, engine) == ("llava", "sglang"):
+        return  # which has no class for a CLIP tower by itself, and takes transformers', which has no embedding of tokens
+    if engine == "vllm" and name in ("gpt-oss-in-out", "gpt-oss-mxfp4-sm90", "gpt-oss-mxfp4-sm100"):
+        return  # which has one way, or the same sizes in another backend
+    yield from ((1, 1, 1), (2, 1, 1), (4, 1, 1))
+    if name in ("gpt-oss", "gpt-oss-in-out") and engine == "sglang":
+        return  # whose loader takes experts apart only of MXFP4 checkpoints
+    if name in WITH_EXPERTS:
+        yield from ((2, 2, 1), (4, 4, 1))
+        if engine == "sglang":
+            yield (4, 2, 1)  # vLLM shares experts out to all ranks or to none
+
+
+# attention by itself, replicated: (tp, ep, dp), what --infer says beside it by engine, how the engine is told
+WITH_DP = {"qwen3": ((4, 1, 2), "", ""), "qwen3-moe": ((4, 1, 2), "", ""), "qwen2-moe": ((4, 1, 2), "", ""),
+           "deepseek-v3": ((4, 1, 2), "", ""), "glm4-moe": ((4, 1, 2), "", ""), "qwen3-moe-odd": ((4, 1, 2), "", "")}
+EP_WITH_DP = {"qwen3-moe": "", "qwen3-moe-odd": "", "deepseek-v3": ",a2a=1", "deepseek-v2": ",a2a=1", "glm4-moe": "",
+              "glm4-moe-lite": ",a2a=1"}
+
+
+def models_of(engine, arguments):
+    """The short selection is one model a way of cutting and naming."""
+    return [name for name in models.MODELS if not arguments.short or name in SHORT]
+
+
+SHORT = ("llama", "qwen2-own-head", "gemma3", "qwen3-moe-tied", "deepseek-v3-fp8", "glm4-moe", "gpt-oss-mxfp4-64", "qwen3-next")
+
+
+def plain(name, engine, arguments):
+    """In every size."""
+    runner, option = RUNNERS.get((name, engine.name), (None, OPTIONS.get((name, engine.name), "")))
+    if name == "qwen3-moe-own-head" and engine.name == "vllm" and engine.unties:
+        option = ",untied=1"
+    if name == "qwen2-own-head" and engine.name == "vllm" and engine.unties:
+        option = ",untied=1"
+    refused = ""
+    if name == "qwen3-moe-tied" and engine.name == "sglang":
+        refused = "never ties lm_head to the embedding"
+    if name == "glm-5-freq" and engine.name == "vllm" and not engine.unties:
+        refused = WITHOUT_INDEXER
+    for tp, ep, dp in sizes_of(name, engine.name):
+        setup = Setup(tp=tp, ep=ep, dp=dp, runner=runner, device=arguments.device)
+        yield Case(setup, spec_of(engine, setup, name in WITH_EXPERTS, option), refused, kept=True)
+
+
+def with_dp(name, engine, arguments):
+    sizes, *_ = WITH_DP.get(name, (None,))
+    sets = [(sizes, "")] if sizes else []
+    if name in EP_WITH_DP:
+        sets.append(((4, 4, 2), EP_WITH_DP[name] if engine.name == "vllm" else ""))
+    for (tp, ep, dp), option in sets:
+        setup = Setup(tp=tp, ep=ep, dp=dp, device=arguments.device)
+        option += OPTIONS.get((name, engine.name), "")
+        yield Case(setup, spec_of(engine, setup, name in WITH_EXPERTS, option))
+
+
+def in_turn(name, engine, arguments):
+    """vLLM's other way of handing out experts, of a model with expert groups and of one without."""
+    if engine.name != "vllm" or name not in ("deepseek-v3", "qwen3-moe", "glm4-moe"):
+        return
+    setup = Setup(tp=4, ep=4, device=arguments.device, arguments=(("expert_placement_strategy", "round_robin"),))
+    plain_spec = spec_of(engine, setup, True, OPTIONS.get((name, engine.name), ""))
+    if name == "deepseek-v3":
+        yield Case(setup, plain_spec + ",experts=round_robin")
+    else:
+        yield Case(setup, plain_spec)  # it fell back
+        yield Case(setup, plain_spec + ",experts=round_robin", "falls back to linear there; say experts=linear")
+
+
+def of(name, engine, arguments):
+    for kind in (plain, with_dp, in_turn):
+        cases = list(kind(name, engine, arguments))
+        if arguments.short:
+            cases = [case for case in cases if case.setup.tp == 2] + cases[-1:]
+        yield from dict.fromkeys(cases)
