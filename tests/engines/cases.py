@@ -8,7 +8,7 @@ from loaders import Setup
 
 WITH_EXPERTS = ("deepseek-v2", "deepseek-v3.2", "glm-5", "glm-5-freq", "glm4-moe", "glm4-moe-lite", "qwen3-moe-odd",
                 "qwen3-moe-tied", "qwen3-moe-own-head", "qwen3-moe-wide", "glm4-moe-wide", "deepseek-v3-wide",
-                "qwen3-moe-fp8-128",
+                "qwen3-moe-fp8-128", "deepseek-v3-256",
                 "mixtral", "qwen2-moe", "qwen3-moe", "qwen3-next", "gpt-oss", "gpt-oss-in-out", "gpt-oss-mxfp4",
                 "gpt-oss-mxfp4-64", "gpt-oss-mxfp4-128", "gpt-oss-mxfp4-sm90", "gpt-oss-mxfp4-sm100", "deepseek-v3",
                 "deepseek-v3-fp8", "deepseek-v3-cast", "deepseek-v3-q", "qwen3-moe-fp8", "kimi-k2.5", "kimi-vl")
@@ -25,7 +25,7 @@ RUNNERS = {("gpt-oss-in-out", "sglang"): ("triton_kernel", ",expert_weights=in_o
 
 # of --infer, by model and engine: what the engine does with this class
 OPTIONS = {("deepseek-v3.2", "vllm"): ",indexer=fused", ("glm-5", "vllm"): ",indexer=fused",
-           ("glm-5-freq", "vllm"): ",indexer=fused",
+           ("glm-5-freq", "vllm"): ",indexer=fused", ("glm4-moe-lite", "vllm"): ",gate=F32",
            **{(name, engine): ",gate=F32" for name in ("glm4-moe", "glm4-moe-wide") for engine in ("vllm", "sglang")}}
 WITHOUT_INDEXER = "indexer"  # what weft model check names of vLLM 0.22's lists, whose layers all have one
 
@@ -52,8 +52,24 @@ EP_WITH_DP = {"qwen3-moe": "", "qwen3-moe-odd": "", "deepseek-v3": ",a2a=1", "de
               "glm4-moe-lite": ",a2a=1"}
 
 
+# SGLang's own choice on a device: model: (what --infer says, (tp, ep) of it)
+PLAIN, BOTH = ((1, 1), (2, 1), (4, 1)), ((1, 1), (2, 1), (2, 2), (4, 2))
+ON_DEVICE = {
+    "sm90": {"qwen3-moe": ("", BOTH), "qwen3-moe-fp8": ("", BOTH), "deepseek-v3": ("", BOTH), "deepseek-v3-fp8": ("", BOTH),
+             "deepseek-v3-256": (",fuse_shared=1", PLAIN), "glm4-moe": (",gate=F32,fuse_shared=1", PLAIN), "qwen3-next": ("", PLAIN),
+             "qwen2-moe": ("", PLAIN)},
+    "sm100": {"qwen3-moe-wide": (",expert_halves=up_gate", ((1, 1), (2, 1), (2, 2))),
+              "qwen3-moe-fp8": (",expert_halves=up_gate", ((1, 1), (2, 2), (4, 4))),
+              "deepseek-v3-wide": (",expert_halves=up_gate", ((1, 1), (2, 1), (2, 2))),
+              "deepseek-v3-fp8": (",expert_halves=up_gate", ((1, 1), (2, 2), (4, 4))),
+              "glm4-moe-wide": (",gate=F32,expert_halves=up_gate", ((1, 1), (2, 1), (2, 2)))},
+}
+
+
 def models_of(engine, arguments):
     """The short selection is one model a way of cutting and naming."""
+    if arguments.device:
+        return ON_DEVICE[arguments.device]
     return [name for name in models.MODELS if not arguments.short or name in SHORT]
 
 
@@ -101,8 +117,26 @@ def in_turn(name, engine, arguments):
         yield Case(setup, plain_spec + ",experts=round_robin", "falls back to linear there; say experts=linear")
 
 
+def transposed(name, engine, arguments):
+    """SGLang's experts for Triton's own kernels, which of other classes than gpt-oss no layout has."""
+    if engine.name == "sglang" and name in ("qwen3-moe", "deepseek-v3", "mixtral"):
+        setup = Setup(tp=2, runner="triton_kernel")
+        yield Case(setup, spec_of(engine, setup, True), "another --moe-runner-backend than triton_kernel")
+        yield Case(setup, spec_of(engine, setup, True, ",expert_weights=in_out"), "another --moe-runner-backend than triton_kernel")
+
+
+def on_device(name, arguments, engine):
+    option, sizes = ON_DEVICE[arguments.device][name]
+    for tp, ep in sizes:
+        setup = Setup(tp=tp, ep=ep, device=arguments.device)
+        yield Case(setup, spec_of(engine, setup, True, option))
+
+
 def of(name, engine, arguments):
-    for kind in (plain, with_dp, in_turn):
+    if arguments.device:
+        yield from on_device(name, arguments, engine)
+        return
+    for kind in (plain, with_dp, in_turn, transposed):
         cases = list(kind(name, engine, arguments))
         if arguments.short:
             cases = [case for case in cases if case.setup.tp == 2] + cases[-1:]

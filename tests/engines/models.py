@@ -79,6 +79,7 @@ MODELS = {
     "qwen3-moe-wide": ("qwen3_moe", SMALL | EXPERTS | WIDE | {"head_dim": 16}),
     "glm4-moe-wide": ("glm4_moe", SMALL | OF_GLM | WIDE | {"head_dim": 16, "use_qk_norm": True}),
     "deepseek-v3-wide": ("deepseek_v3", SMALL | LATENT | WIDE),
+    "deepseek-v3-256": ("deepseek_v3", SMALL | LATENT | {"n_routed_experts": 256, "moe_intermediate_size": 16}),
     "qwen3-moe-fp8-128": ("qwen3_moe", SMALL | EXPERTS | WIDE | {"hidden_size": 128, "head_dim": 128}),
 } | towers.towers(SMALL, LATENT)
 # what published checkpoints have in 32 bits, and one that was cast as a whole has not
@@ -103,7 +104,7 @@ PUBLISHED = {"qwen3-next": {"full_attention_interval": 4}, "deepseek-v3": DEEPSE
              "deepseek-v2": DEEPSEEK | {"topk_method": "group_limited_greedy", "scoring_func": "softmax"},
              "deepseek-v3.2": DEEPSEEK, "glm-5": DEEPSEEK,
              "glm-5-freq": DEEPSEEK,
-             "deepseek-v3-wide": DEEPSEEK, "qwen3-moe-fp8-128": {"quantization_config": FP8_128 | NOT_GATES},
+             "deepseek-v3-wide": DEEPSEEK, "deepseek-v3-256": DEEPSEEK, "qwen3-moe-fp8-128": {"quantization_config": FP8_128 | NOT_GATES},
              **dict.fromkeys([name for name in MODELS if name.startswith("gpt-oss")], {"swiglu_limit": 7.0}),
              **dict.fromkeys([name for name in MODELS if "mxfp4" in name], {"swiglu_limit": 7.0} | MXFP4)}
 
