@@ -3,9 +3,9 @@
  * beside.h -- one tensor of the checkpoint that lies beside a config.json, for what the config does not say
  * of it: the dtype of a bias, whether there is an lm_head.
  *
- *   NAME/config.json                       read
- *   NAME/model.safetensors.index.json      says which file, where there are several
- *   NAME/model-00003-of-00003.safetensors  mapped, its header read
+ *   config.json                       read
+ *   model.safetensors.index.json      says which file, where there are several
+ *   model-00003-of-00003.safetensors  mapped, its header read
  */
 #ifndef MODEL_BESIDE_H
 #define MODEL_BESIDE_H

@@ -25,8 +25,8 @@ RUNNERS = {("gpt-oss-in-out", "sglang"): ("triton_kernel", ",expert_weights=in_o
 
 # of --infer, by model and engine: what the engine does with this class
 OPTIONS = {("deepseek-v3.2", "vllm"): ",indexer=fused", ("glm-5", "vllm"): ",indexer=fused",
-           ("glm-5-freq", "vllm"): ",indexer=fused", ("glm4-moe-lite", "vllm"): ",gate=F32",
-           **{(name, engine): ",gate=F32" for name in ("glm4-moe", "glm4-moe-wide") for engine in ("vllm", "sglang")}}
+           ("glm-5-freq", "vllm"): ",indexer=fused",
+           **{(name, engine): ",gate=F32" for name in ("glm4-moe", "glm4-moe-wide", "glm4-moe-lite") for engine in ("vllm", "sglang")}}
 WITHOUT_INDEXER = "indexer"  # what weft model check names of vLLM 0.22's lists, whose layers all have one
 
 
@@ -36,7 +36,9 @@ def sizes_of(name, engine):
         return  # which has no class for a CLIP tower by itself, and takes transformers', which has no embedding of tokens
     if engine == "vllm" and name in ("gpt-oss-in-out", "gpt-oss-mxfp4-sm90", "gpt-oss-mxfp4-sm100"):
         return  # which has one way, or the same sizes in another backend
-    yield from ((1, 1, 1), (2, 1, 1), (4, 1, 1))
+    yield from ((1, 1, 1), (2, 1, 1))
+    if name != "qwen3-moe-fp8-128":  # whose shares would end inside of a block
+        yield (4, 1, 1)
     if name in ("gpt-oss", "gpt-oss-in-out") and engine == "sglang":
         return  # whose loader takes experts apart only of MXFP4 checkpoints
     if name in WITH_EXPERTS:
@@ -49,7 +51,7 @@ def sizes_of(name, engine):
 WITH_DP = {"qwen3": ((4, 1, 2), "", ""), "qwen3-moe": ((4, 1, 2), "", ""), "qwen2-moe": ((4, 1, 2), "", ""),
            "deepseek-v3": ((4, 1, 2), "", ""), "glm4-moe": ((4, 1, 2), "", ""), "qwen3-moe-odd": ((4, 1, 2), "", "")}
 EP_WITH_DP = {"qwen3-moe": "", "qwen3-moe-odd": "", "deepseek-v3": ",a2a=1", "deepseek-v2": ",a2a=1", "glm4-moe": "",
-              "glm4-moe-lite": ",a2a=1"}
+              "glm4-moe-lite": ""}
 
 
 # SGLang's own choice on a device: model: (what --infer says, (tp, ep) of it)

@@ -11,6 +11,7 @@ load_vllm.py and load_sglang.py have what each does; device.py what they are tol
 import dataclasses
 import os
 
+os.environ["OMP_NUM_THREADS"] = "1"  # also of threads that a loader starts: a pool's are not there after a fork, and waited for
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
 
@@ -18,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-torch.set_num_threads(1)  # threads of a pool are not there after a fork, and waited for
+torch.set_num_threads(1)
 UNWRITTEN = 0xA5
 
 
