@@ -4,7 +4,6 @@ by both names."""
 import loaders
 import torch
 
-
 CAPABILITIES = {"sm90": 90, "sm100": 100}
 
 
@@ -20,8 +19,7 @@ class Vllm:
         import vllm.distributed.parallel_state
         import vllm.engine.arg_utils
         import vllm.model_executor.model_loader.utils
-        from vllm.model_executor.models import deepseek_v2, gemma3_mm, kimi_k25, llama  # noqa: F401, before the first fork
-        from vllm.model_executor.models import registry
+        from vllm.model_executor.models import deepseek_v2, gemma3_mm, kimi_k25, llama, registry  # noqa: F401, before the first fork
 
         registry._run_in_subprocess = lambda function: function()  # an interpreter a rank otherwise
         self.version, self.device, self.chosen = vllm.__version__, device, ""

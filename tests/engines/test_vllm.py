@@ -43,7 +43,7 @@ OBJECTS = pytest.mark.skipif(not FOUND.trainer, reason="this vLLM has no trainer
 @pytest.fixture(scope="module")
 def engine():
     weft.vllm.register()
-    return loaders.Vllm()
+    return loaders.engine("vllm")
 
 
 @pytest.fixture(scope="module", params=["llama", "phi3"])

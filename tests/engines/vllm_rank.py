@@ -11,9 +11,9 @@ if not torch.accelerator.is_available():  # vLLM waits for the device after each
     torch.accelerator.synchronize = lambda *_: None
 
 
-
 def on_the_processor():
     """The wheel is for CUDA, and without a device releases before 0.33 find no platform: vLLM's own one for processors."""
+    loaders.import_torchvision()
     import vllm.platforms
     from vllm.platforms.cpu import CpuPlatform
 
@@ -30,7 +30,7 @@ class Rank:
 
         kept = {}
 
-        def keep(model, load):
+        def keep(model, load, process=None):
             from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
             from vllm.model_executor.model_loader.utils import process_weights_after_loading
 
@@ -41,7 +41,7 @@ class Rank:
             kept.update(model=model, config=config)
             return {}
         loaders.parameters_of = keep
-        engine.load(folder, rank, tp, 1, None)
+        engine.load(folder, rank, loaders.Setup(tp=tp))
         self.model, config = kept["model"], kept["config"]
         config.weight_transfer_config = types.SimpleNamespace(backend=backend)
         torch.set_default_dtype(torch.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import torch
@@ -41,6 +42,11 @@ def server_args() -> Any:
     if found is None:
         raise UsageError("SGLang's server arguments are not set in this process: describe the model in the scheduler's process")
     return found
+
+
+def _plus_one(norm: Any) -> None:
+    """Of releases before 0.5.18, which do so in the weight's loader alone."""
+    torch.add(norm.weight.data, 1.0, out=norm.gemma_weight)
 
 
 class Sglang(Engine):
@@ -137,7 +143,8 @@ class Sglang(Engine):
         """What models compute at the end of load_weights: MLA's absorbed projections; and what norms of Gemma's keep of their
         weights, which their loader computes."""
         loaders: list[Any] = [module.post_load_weights for module in model.modules() if hasattr(module, "post_load_weights")]
-        norms: list[Any] = [module.refresh_gemma_weight for module in model.modules() if hasattr(module, "refresh_gemma_weight")]
+        norms: list[Any] = [getattr(module, "refresh_gemma_weight", functools.partial(_plus_one, module))
+                            for module in model.modules() if isinstance(getattr(module, "gemma_weight", None), torch.Tensor)]
 
         def run() -> None:
             for again in (*loaders[:1], *norms):  # of several the outermost, which has the others in it
