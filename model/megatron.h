@@ -24,6 +24,8 @@ struct megatron {
 	const struct model_config *config;
 	const struct model_tensor *tensor;
 	size_t order;
+	int64_t layer;         /* whose place `at` is; -1: of none yet */
+	struct train_layer at; /* tensors of a layer follow each other */
 	struct source_row row;
 	struct megatron_matrix matrix;
 	uint32_t expert; /* of a stacked tensor, the one that is put */

@@ -2,7 +2,8 @@
  *
  * source_megatron.c -- a Megatron-Core rank's own parameters, and which boxes of the checkpoint lie where in them: each tensor is
  * placed (its stage, chunk, and layer in that) and then held as its row says (model/source_rows.c), by the functions of
- * megatron_cut.c, megatron_attention.c and megatron_experts.c.
+ * megatron_cut.c, megatron_attention.c and megatron_experts.c. What is in a layer of another stage is left out before its row is
+ * looked for: that is nearly all of a model whose stages are many.
  *
  * What Megatron adds behind the vocabulary is in no box. A last stage of a tied model has a copy of the embedding, and so has the
  * stage with MTP layers, whose own embedding and head in the checkpoint are those of the model again.
@@ -113,6 +114,24 @@ static int place_behind(const struct megatron *m, struct train_layer *at, struct
 	return train_megatron_layer(train, layers, layers - 1, at, error);
 }
 
+static bool is_in_layer(const struct megatron *m)
+{
+	return m->tensor->layer >= 0 && m->tensor->layer < (int64_t)m->config->layers;
+}
+
+/* m->at of the tensor's layer. */
+static int find_layer(struct megatron *m, struct error *error)
+{
+	int rc;
+
+	if (m->layer == m->tensor->layer)
+		return 0;
+	rc = train_megatron_layer(m->job->train, (uint32_t)m->config->layers,
+				  (uint32_t)m->tensor->layer, &m->at, error);
+	m->layer = rc ? -1 : m->tensor->layer;
+	return rc;
+}
+
 /* The stage of the tensor, and what its parameters' names begin with. */
 static int place(struct megatron *m, bool *here, struct error *error)
 {
@@ -127,8 +146,8 @@ static int place(struct megatron *m, bool *here, struct error *error)
 		snprintf(layer, sizeof(layer), "mtp.layers.%u.%s",
 			 (uint32_t)m->tensor->layer - layers,
 			 is_beside_layer(m) ? "" : "transformer_layer.");
-	} else if (m->tensor->layer >= 0 && m->tensor->layer < (int64_t)layers) {
-		rc = train_megatron_layer(train, layers, (uint32_t)m->tensor->layer, &at, error);
+	} else if (is_in_layer(m)) {
+		at = m->at;
 		snprintf(layer, sizeof(layer), "decoder.layers.%u.", at.place);
 	} else if (m->tensor->layer >= 0) {
 		rc = place_behind(m, &at, error);
@@ -246,6 +265,9 @@ static int hold_tensor(struct megatron *m, struct error *error)
 			error);
 	m->rank = job->place.tp;
 	m->size = job->train->tp;
+	rc = is_in_layer(m) ? find_layer(m, error) : 0;
+	if (rc || (is_in_layer(m) && !is_here(m, &m->at)))
+		return rc;
 	rc = source_find_row(job, m->tensor, &m->row, error);
 	if (rc)
 		return rc;
@@ -261,7 +283,7 @@ static int hold_tensor(struct megatron *m, struct error *error)
 
 int source_megatron(const struct source_job *job, struct error *error)
 {
-	struct megatron m = {.job = job, .config = &job->model->config};
+	struct megatron m = {.job = job, .config = &job->model->config, .layer = -1};
 	size_t count = job->train->mtp ? job->model->all_count : job->model->tensor_count;
 	int rc = check_sizes(job, error);
 
