@@ -5,6 +5,7 @@
  */
 #include "routing/plan/balanced.h"
 
+#include "base/compare.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "routing/plan/explain.h"
@@ -45,17 +46,31 @@ static int cut_at_shards(const struct problem *problem, struct units *units, str
 
 /* ---- parts to units ---- */
 
+/* A part of a unit, and who sends it. */
+struct placed {
+	struct unit unit;
+	size_t number; /* as parts were made: cells of the same rows keep their order */
+	uint32_t trainer;
+	bool cut; /* one of several of the unit */
+};
+
 struct maker {
 	struct balanced *b;
-	struct unit *items; /* NULL while they are counted */
-	uint32_t *trainer;
-	size_t count;
+	ARRAY(struct unit) items;
+	ARRAY(uint32_t) trainer;   /* of each item */
+	ARRAY(struct placed) pair; /* of one tensor for one rank */
 	struct error *error;
 };
 
-static int tell(const struct maker *m, const struct unit *unit, uint32_t trainer, bool cut)
+static int no_memory(const struct maker *m)
+{
+	return memory_error(m->error, "listing what to route", sizeof(struct unit));
+}
+
+static int tell(const struct maker *m, const struct placed *placed)
 {
 	struct balanced *b = m->b;
+	const struct unit *unit = &placed->unit;
 	const struct holder_set *set = &b->units->sets[unit->holders];
 	uint32_t count = b->problem->trainer_count;
 	uint64_t *loads = pool_array(&b->pool, count, sizeof(*loads));
@@ -70,29 +85,26 @@ static int tell(const struct maker *m, const struct unit *unit, uint32_t trainer
 
 		loads[part->trainer] += share->row_bytes * share->targets * (part->hi - part->lo);
 	}
-	loads[trainer] -= unit->bytes;
+	loads[placed->trainer] -= unit->bytes;
 	for (size_t s = b->bound.share_first[unit->holders];
 	     s < b->bound.share_first[unit->holders + 1]; s++)
-		if (b->bound.shares[s].trainer == trainer)
+		if (b->bound.shares[s].trainer == placed->trainer)
 			figure += b->bound.shares[s].bytes;
-	return explain_add(b->options->explain, unit, set, loads, trainer, m->error,
+	return explain_add(b->options->explain, unit, set, loads, placed->trainer, m->error,
 			   "%s; a plan at the bound gives trainer %" PRIu32 " in all %s"
 			   " bytes of what these %" PRIu32 " hold, and loads are those of the "
 			   "finished plan without this",
-			   cut ? "the pair is cut where one trainer's part ends, and at 32 MiB"
-			       : "all ranks that want these bytes get them from one trainer",
-			   trainer, grouped_text(figure, bytes), set->count);
+			   placed->cut
+				   ? "the pair is cut where one trainer's part ends, and at 32 MiB"
+				   : "all ranks that want these bytes get them from one trainer",
+			   placed->trainer, grouped_text(figure, bytes), set->count);
 }
 
 static int put(struct maker *m, const struct unit *unit, uint32_t trainer, bool cut)
 {
-	size_t at = m->count++;
-
-	if (!m->items)
-		return 0;
-	m->items[at] = *unit;
-	m->trainer[at] = trainer;
-	return explain_wants(m->b->options->explain, unit) ? tell(m, unit, trainer, cut) : 0;
+	return array_add(&m->pair, (struct placed){*unit, m->pair.count, trainer, cut})
+		       ? 0
+		       : no_memory(m);
 }
 
 /* Is a piece of the unit cut there? Then others want only one side of it, and what is sent to
@@ -155,44 +167,71 @@ static int put_unit(struct maker *m, size_t u)
 		}
 	}
 	unit.hi = whole->hi;
-	if (whole->cell != UNIT_FULL) /* not cut, and its rows are not alike */
-		unit.bytes = whole->bytes;
 	return rc ? rc : put(m, &unit, trainer, unit.lo != whole->lo);
 }
 
-static int put_all(struct maker *m)
+static int by_first_row(const void *x, const void *y)
+{
+	const struct placed *a = x, *b = y;
+
+	return compare_u64(a->unit.lo, b->unit.lo) ?: compare_u64(a->number, b->number);
+}
+
+/* Where cells are cut, a part of one stands behind the next one's beginning. */
+static void sort_pair(struct maker *m)
+{
+	for (size_t i = 1; i < m->pair.count; i++)
+		if (m->pair.items[i].unit.lo < m->pair.items[i - 1].unit.lo) {
+			sort_items(m->pair.items, m->pair.count, by_first_row);
+			return;
+		}
+}
+
+/* Units from..to: of one tensor for one rank. */
+static int put_pair(struct maker *m, size_t from, size_t to)
 {
 	int rc = 0;
 
-	m->count = 0;
-	for (size_t u = 0; !rc && u < m->b->units->count; u++)
+	m->pair.count = 0;
+	for (size_t u = from; !rc && u < to; u++)
 		rc = put_unit(m, u);
+	if (!rc)
+		sort_pair(m);
+	for (size_t i = 0; !rc && i < m->pair.count; i++) {
+		const struct placed *placed = &m->pair.items[i];
+
+		if (!array_add(&m->items, placed->unit) || !array_add(&m->trainer, placed->trainer))
+			rc = no_memory(m);
+		else if (explain_wants(m->b->options->explain, &placed->unit))
+			rc = tell(m, placed);
+	}
 	return rc;
 }
 
 static int make_units(struct balanced *b, uint32_t **trainer, struct error *error)
 {
 	struct maker m = {.b = b, .error = error};
-	int rc = put_all(&m);
+	const struct unit *whole = b->units->items;
+	int rc = 0;
 
-	if (rc)
-		return rc;
-	m.items = memory_alloc(m.count * sizeof(*m.items));
-	m.trainer = memory_alloc(m.count * sizeof(*m.trainer));
-	if (!m.items || !m.trainer)
-		rc = memory_error(error, "listing what to route", m.count * sizeof(*m.items));
-	else
-		rc = put_all(&m);
+	for (size_t from = 0, to; !rc && from < b->units->count; from = to) {
+		for (to = from; to < b->units->count && whole[to].tensor == whole[from].tensor &&
+				whole[to].inference == whole[from].inference;
+		     to++)
+			;
+		rc = put_pair(&m, from, to);
+	}
+	array_free(&m.pair);
 	if (rc) {
-		memory_free(m.items);
-		memory_free(m.trainer);
+		array_free(&m.items);
+		array_free(&m.trainer);
 		return rc;
 	}
 	memory_free(b->units->items);
 	memory_free(*trainer);
-	b->units->items = m.items;
-	b->units->count = m.count;
-	*trainer = m.trainer;
+	b->units->items = m.items.items;
+	b->units->count = m.items.count;
+	*trainer = m.trainer.items;
 	return 0;
 }
 

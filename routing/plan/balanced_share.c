@@ -6,7 +6,8 @@
  *   rank 0 wants   [0 ............... 64)          shares  0..32  for ranks 0 and 1
  *   rank 1 wants   [0 ..... 32)                            32..64 for rank 0
  *
- * Worked out once per (tensor, kind of inference ranks: those with one layout and the same holders).
+ * A cell's rows are cut so too, of its own columns. Worked out once per (tensor, kind of inference ranks: those with one layout
+ * and the same holders).
  */
 #include "routing/plan/balanced.h"
 
@@ -107,6 +108,15 @@ static int find_borders(struct maker *m, struct error *error)
 
 /* ---- one unit of one layout ---- */
 
+/* Of a piece that has rows of the unit: has it columns of its cell? */
+static bool has_part(const struct maker *m, const struct unit *unit, const struct piece *piece)
+{
+	struct piece part;
+
+	return unit->cell == UNIT_FULL ||
+	       unit_cut(m->units, unit, unit->lo, unit->hi, piece, &part);
+}
+
 /* All rows in (lo, hi) where the columns that are wanted, or who wants them, may change. */
 static int find_cuts(struct maker *m, const struct problem_layout *layout, const struct unit *unit,
 		     struct error *error)
@@ -121,7 +131,7 @@ static int find_cuts(struct maker *m, const struct problem_layout *layout, const
 		struct border key = {columns_of(m, layout, p), lo};
 		size_t from;
 
-		if (lo >= hi)
+		if (lo >= hi || !has_part(m, unit, &layout->pieces[p]))
 			continue;
 		if (!array_add(&m->cuts, lo) || !array_add(&m->cuts, hi))
 			return no_memory(error);
@@ -288,11 +298,6 @@ static int add_recipe(struct maker *m, uint32_t kind, const struct unit *unit, s
 	rc = find_cuts(m, layout, unit, error);
 	if (!rc && m->problem->transformed_count > 1)
 		keep_blocks(m, layout);
-	if (!rc && unit->cell != UNIT_FULL) { /* cells of equal rows stand in their order, whole */
-		m->cuts.items[1] = m->cuts.items[m->cuts.count - 1];
-		m->cuts.count = 2;
-		m->grain = BALANCED_WHOLE;
-	}
 	for (size_t c = 0; !rc && c + 1 < m->cuts.count; c++)
 		rc = add_step(m, kind, unit, m->cuts.items[c], m->cuts.items[c + 1], error);
 	return rc;

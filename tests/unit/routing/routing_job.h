@@ -133,6 +133,33 @@ static inline void job_want(struct job *job, uint32_t inference, const char *par
 	assert_int_equal(layout_add_piece(layout, &piece, NULL), 0);
 }
 
+/* The largest thing that cannot be cut: one row of a tensor, for all who want it. */
+static inline uint64_t problem_largest_row(const struct problem *problem)
+{
+	uint64_t most = 0;
+
+	for (size_t t = 0; t < problem->tensor_count; t++)
+		for (uint64_t row = 0; row < problem->tensors[t].shape[0]; row++) {
+			uint64_t bytes = 0;
+
+			for (uint32_t i = 0; i < problem->inference_count; i++) {
+				const struct problem_layout *layout =
+					&problem->layouts[problem->inference_layout[i]];
+
+				for (uint32_t p = layout->pieces_of[t];
+				     p < layout->pieces_of[t + 1]; p++) {
+					const struct piece *piece = &layout->pieces[p];
+
+					if (piece->src.lo[0] <= row && piece->src.hi[0] > row)
+						bytes += piece->bytes /
+							 (piece->src.hi[0] - piece->src.lo[0]);
+				}
+			}
+			most = bytes > most ? bytes : most;
+		}
+	return most;
+}
+
 /* ---- random jobs ---- */
 
 struct dice {

@@ -65,33 +65,6 @@ static void test_balanced__cuts_the_line_of_the_worked_example(void **state)
 	job_fini(&job);
 }
 
-/* The largest thing that cannot be cut: one row of a tensor, for all who want it. */
-static uint64_t largest_row(const struct problem *problem)
-{
-	uint64_t most = 0;
-
-	for (size_t t = 0; t < problem->tensor_count; t++)
-		for (uint64_t row = 0; row < problem->tensors[t].shape[0]; row++) {
-			uint64_t bytes = 0;
-
-			for (uint32_t i = 0; i < problem->inference_count; i++) {
-				const struct problem_layout *layout =
-					&problem->layouts[problem->inference_layout[i]];
-
-				for (uint32_t p = layout->pieces_of[t];
-				     p < layout->pieces_of[t + 1]; p++) {
-					const struct piece *piece = &layout->pieces[p];
-
-					if (piece->src.lo[0] <= row && piece->src.hi[0] > row)
-						bytes += piece->bytes /
-							 (piece->src.hi[0] - piece->src.lo[0]);
-				}
-			}
-			most = bytes > most ? bytes : most;
-		}
-	return most;
-}
-
 /* Does each rank want one range of columns of each tensor, and no row twice, as engines do? */
 static bool one_range(const struct problem *problem)
 {
@@ -123,7 +96,7 @@ static void test_balanced__is_within_a_row_of_the_bound_on_random_jobs(void **st
 		struct table *greedy = job_plan(&job, "greedy");
 		struct summary own = summed(table), other = summed(greedy);
 		double bound = (double)own.lower_bound_bytes;
-		double row = (double)largest_row(job.problem);
+		double row = (double)problem_largest_row(job.problem);
 
 		assert_true(digest_equal(table->digest, again->digest));
 		assert_true((double)own.makespan_bytes <= bound * 1.005 + row);

@@ -164,6 +164,78 @@ static void test_balanced__gives_a_cell_of_uneven_rows_its_own_bytes(void **stat
 	job_fini(&job);
 }
 
+/* Seconds above the least possible, as a part of them. */
+static double gap_of(const struct table *table)
+{
+	struct certificate certificate;
+	struct error error = {0};
+
+	if (certificate_of(&certificate, table, &error))
+		fail_msg("%s", error.text);
+	return certificate.gap;
+}
+
+/* Trainers 0 and 1 have the left columns, 2 and 3 the right ones. Whole, each cell makes one trainer send twice its part; cut, parts
+ * of both stand by rows. */
+static void test_balanced__cuts_a_cell_whose_rows_are_alike(void **state)
+{
+	const struct random_tensor w = f32_tensor("w", 0, 400000, 8);
+	static struct job job;
+	struct table *table;
+
+	(void)state;
+	job_init(&job, 4, 4);
+	for (uint32_t t = 0; t < 4; t++)
+		hold_part(&job, t, &w, 0, 400000, t < 2 ? 0 : 4, t < 2 ? 4 : 8);
+	for (uint32_t i = 0; i < 4; i++)
+		job_want(&job, i, "p", "w", 400000, 8, 0, 400000, 0, 8);
+	job_build(&job);
+	table = job_plan(&job, "first-holder"); /* a trainer a cell */
+	assert_int_equal(table->route_count, 8);
+	assert_true(gap_of(table) == 1.0);
+	table_free(&table);
+	table = job_plan(&job, "balanced");
+	assert_int_equal(table->route_count, 16);
+	for (size_t r = 0; r < table->route_count; r++) {
+		static const uint32_t trainers[4] = {0, 2, 1, 3};
+		const struct route_piece *piece = &table->pieces[table->routes[r].piece_first];
+		uint64_t right = r % 2 * 4, lower = r % 4 / 2 * 200000;
+		const struct box want = box_of(lower, lower + 200000, right, right + 4);
+
+		assert_int_equal(table->routes[r].trainer, trainers[r % 4]);
+		assert_int_equal(table->routes[r].bytes, 200000 * 4 * 4);
+		assert_true(box_equal(&piece->src, &want));
+	}
+	assert_true(gap_of(table) == 0);
+	table_free(&table);
+	job_fini(&job);
+}
+
+/* What is wanted of other columns is no border of the cell's rows. */
+static void test_balanced__cuts_a_cell_beside_columns_of_other_rows(void **state)
+{
+	const struct random_tensor w = f32_tensor("w", 0, 400000, 8);
+	static struct job job;
+	struct table *table;
+
+	(void)state;
+	job_init(&job, 3, 1);
+	hold_part(&job, 0, &w, 0, 400000, 0, 4);
+	hold_part(&job, 1, &w, 0, 400000, 0, 4);
+	hold_part(&job, 2, &w, 0, 400000, 4, 8);
+	job_want(&job, 0, "p", "w", 400000, 8, 0, 400000, 0, 4);
+	job_want(&job, 0, "q", "w", 400000, 8, 100000, 200000, 4, 8);
+	job_build(&job);
+	table = job_plan(&job, "balanced");
+	assert_int_equal(table->route_count, 3);
+	assert_int_equal(table->routes[0].trainer, 0);
+	assert_int_equal(table->routes[1].trainer, 2);
+	assert_int_equal(table->routes[2].trainer, 1);
+	assert_true(gap_of(table) == 0);
+	table_free(&table);
+	job_fini(&job);
+}
+
 /* Two cells with the same holders and the same rows are not the same bytes: each trainer sends one. */
 static void test_balanced__divides_cells_of_one_holder_set(void **state)
 {
@@ -382,6 +454,8 @@ int main(void)
 		cmocka_unit_test(test_cells__of_different_cuts_are_the_overlay),
 		cmocka_unit_test(test_cells__stand_by_the_first_row_that_is_wanted_of_them),
 		cmocka_unit_test(test_balanced__gives_a_cell_of_uneven_rows_its_own_bytes),
+		cmocka_unit_test(test_balanced__cuts_a_cell_whose_rows_are_alike),
+		cmocka_unit_test(test_balanced__cuts_a_cell_beside_columns_of_other_rows),
 		cmocka_unit_test(test_balanced__divides_cells_of_one_holder_set),
 		cmocka_unit_test(test_problem__names_the_columns_that_nobody_holds),
 		cmocka_unit_test(

@@ -87,6 +87,32 @@ static void test_blocks__of_one_row_have_scales_in_one_run(void **state)
 	job_fini(&job);
 }
 
+/* Three have each half: a third of 16 rows is in the midst of a block of 4. */
+static void test_balanced__cuts_a_cell_of_blocks_between_them(void **state)
+{
+	const struct random_tensor w = f32_tensor("w", 0, 16, 16);
+	static struct job job;
+	struct table *table;
+
+	(void)state;
+	job_init(&job, 6, 1);
+	for (uint32_t t = 0; t < 6; t++)
+		hold_part(&job, t, &w, 0, 16, t < 3 ? 0 : 8, t < 3 ? 8 : 16);
+	want_blocks(&job, 4, 8);
+	job_build(&job);
+	table = job_plan(&job, "balanced");
+	assert_int_equal(table->route_count, 6);
+	for (size_t p = 0; p < table->piece_count; p++) {
+		const struct route_piece *piece = &table->pieces[p];
+
+		assert_int_equal(piece->src.lo[0] % 4, 0);
+		assert_int_equal(piece->src.hi[0] % 4, 0);
+		assert_true(piece->src.hi[0] - piece->src.lo[0] <= 8);
+	}
+	table_free(&table);
+	job_fini(&job);
+}
+
 static void test_blocks__that_a_shard_ends_inside_of_are_refused(void **state)
 {
 	static struct job job;
@@ -225,6 +251,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_blocks__side_by_side_are_runs_and_so_are_their_scales),
 		cmocka_unit_test(test_blocks__of_one_row_have_scales_in_one_run),
+		cmocka_unit_test(test_balanced__cuts_a_cell_of_blocks_between_them),
 		cmocka_unit_test(test_blocks__that_a_shard_ends_inside_of_are_refused),
 		cmocka_unit_test(test_transposed__columns_of_a_tensor_are_rows_of_the_parameter),
 		cmocka_unit_test(test_transposed__rows_that_nobody_has_together_are_refused),
