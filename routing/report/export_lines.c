@@ -2,14 +2,16 @@
  *
  * export_lines.c -- one route a line, for spreadsheets and data frames:
  *
- *   tensor,trainer,stage,inference,engine,engine_rank,bytes,how,pieces,rows,make
- *   model.norm.weight,0,0,3,1,1,1792,direct,1,0:896,copy
+ *   tensor,trainer,stage,inference,engine,engine_rank,bytes,how,pieces,rows,make,columns
+ *   model.embed_tokens.weight,0,0,3,1,1,1792,direct,1,7:8,copy,0:896
  *
  * `rows` are the rows of the tensor (dimension 0) that the route sends, low:high, high not
  * included, neighbours merged, by a space where there are several; in JSON [[low,high],..].
  * A CSV cell that a spreadsheet would take for a formula begins with an apostrophe (owasp.org, "CSV Injection").
- * `make` is how its pieces are made, each way once, by " + " where there are several. A plan whose pairs
- * use several transports has one more column at the end, `transport`.
+ * `make` is how its pieces are made, each way once, by " + " where there are several. `columns` are those of its pieces, each
+ * range once: low:high of dimension 1, of all further ones where there are more, by "x" (0:8x0:16); in JSON a list of
+ * [low,high] for each; nothing where the tensor has rows alone. A plan whose pairs use several transports has one more column
+ * before that, `transport`.
  */
 #include "routing/report/export.h"
 
@@ -93,6 +95,21 @@ static int transform_name(struct text *text, const struct dump *dump, const stru
 	return text_ok(text) ? 0 : memory_error(error, "writing a route", TRANSFORM_TEXT_BYTES);
 }
 
+/* The next piece from `p` on whose columns no piece before it has; the count when there is none. */
+static uint32_t next_columns(const struct route *route, const struct route_piece *pieces,
+			     uint32_t p)
+{
+	for (; p < route->piece_count; p++) {
+		uint32_t first = 0;
+
+		while (first < p && !box_same_columns(&pieces[first].src, &pieces[p].src))
+			first++;
+		if (first == p && pieces[p].src.dims > 1)
+			break;
+	}
+	return p;
+}
+
 /* What both forms need of a route: its rows, and how its pieces are made. */
 static int gather(struct row_ranges *ranges, struct text *made, const struct dump *head,
 		  const struct route *route, const struct route_piece *pieces, struct error *error)
@@ -148,10 +165,25 @@ static void write_field(FILE *stream, const char *value)
 		fputc('"', stream);
 }
 
+static void write_columns(FILE *stream, const struct route *route, const struct route_piece *pieces)
+{
+	const char *between = "";
+
+	for (uint32_t p = next_columns(route, pieces, 0); p < route->piece_count;
+	     p = next_columns(route, pieces, p + 1)) {
+		const struct box *box = &pieces[p].src;
+
+		for (uint32_t d = 1; d < box->dims; d++)
+			fprintf(stream, "%s%" PRIu64 ":%" PRIu64, d == 1 ? between : "x",
+				box->lo[d], box->hi[d]);
+		between = " ";
+	}
+}
+
 int export_csv_begin(FILE *stream, const struct dump *head, struct error *error)
 {
 	fprintf(stream,
-		"tensor,trainer,stage,inference,engine,engine_rank,bytes,how,pieces,rows,make%s\n",
+		"tensor,trainer,stage,inference,engine,engine_rank,bytes,how,pieces,rows,make%s,columns\n",
 		head->labels.pairs ? ",transport" : "");
 	return 0;
 }
@@ -180,6 +212,8 @@ int export_csv_route(FILE *stream, const struct dump *head, const struct route *
 	if (head->labels.pairs)
 		fprintf(stream, ",%s",
 			pairs_name(head->labels.pairs, route->trainer, route->inference));
+	fputc(',', stream);
+	write_columns(stream, route, pieces);
 	fputc('\n', stream);
 	text_fini(&transformed);
 	drop_rows(&ranges);
@@ -187,6 +221,20 @@ int export_csv_route(FILE *stream, const struct dump *head, const struct route *
 }
 
 /* ---- JSON lines ---- */
+
+static void put_columns(struct json *json, const struct route *route,
+			const struct route_piece *pieces)
+{
+	json_put_key_array(json, "columns");
+	for (uint32_t p = next_columns(route, pieces, 0); p < route->piece_count;
+	     p = next_columns(route, pieces, p + 1)) {
+		json_put_array(json);
+		for (uint32_t d = 1; d < pieces[p].src.dims; d++)
+			json_put_range(json, pieces[p].src.lo[d], pieces[p].src.hi[d]);
+		json_put_array_end(json);
+	}
+	json_put_array_end(json);
+}
 
 int export_jsonl_route(FILE *stream, const struct dump *head, const struct route *route,
 		       const struct route_piece *pieces, struct error *error)
@@ -219,6 +267,7 @@ int export_jsonl_route(FILE *stream, const struct dump *head, const struct route
 		json_put_key_string(
 			&json, "transport",
 			pairs_name(head->labels.pairs, route->trainer, route->inference));
+	put_columns(&json, route, pieces);
 	json_put_line_end(&json);
 	text_fini(&transformed);
 	drop_rows(&ranges);

@@ -33,12 +33,17 @@ def lines_of(dump):
                 rows[-1][1] = max(rows[-1][1], high)
             else:
                 rows.append([low, high])
+        columns = []
+        for piece in route["pieces"]:
+            if piece["src"][1:] and piece["src"][1:] not in columns:
+                columns.append(piece["src"][1:])
         rank = dump["inference"][route["inference"]]
         yield {"tensor": route["tensor"], "trainer": route["trainer"],
                "stage": dump["trainers"][route["trainer"]]["stage"], "inference": route["inference"],
                "engine": rank["engine"], "engine_rank": rank["engine_rank"], "bytes": route["bytes"],
                "how": route["how"], "pieces": len(route["pieces"]), "rows": rows,
-               "make": " + ".join(dict.fromkeys(piece.get("make", "copy") for piece in route["pieces"]))}
+               "make": " + ".join(dict.fromkeys(piece.get("make", "copy") for piece in route["pieces"])),
+               "columns": columns}
 
 
 @pytest.mark.parametrize("name", ["json", "csv", "jsonl", "dot", "html"])
@@ -55,13 +60,20 @@ def test_json__is_the_canonical_dump_from_any_layout(dump, tmp_path):
     assert export(other) == export(dump, "--format", "json") == dump.read_text()
 
 
-def test_csv_and_jsonl__have_one_line_a_route(dump):
+# of the second, trainers hold columns of matrices: two routes of the same rows
+@pytest.mark.parametrize("train", ["world=4,pp=2", "world=4,source=dtensor,mesh=2/2"])
+def test_csv_and_jsonl__have_one_line_a_route(tmp_path, train):
+    dump = tmp_path / "plan.json"
+    jobs.weft("route", "plan", "--model", "Qwen2.5-0.5B", "--train", train, "--infer", "engines=2,tp=1", "--output", dump)
     expected = list(lines_of(dump))
     assert [json.loads(line) for line in export(dump, "--format", "jsonl").splitlines()] == expected
+    places = [(line["tensor"], line["inference"], str(line["rows"])) for line in expected]
+    assert (len(set(places)) < len(places)) == ("mesh" in train)
     rows = list(csv.DictReader(io.StringIO(export(dump, "--format", "csv"))))
     assert list(rows[0]) == list(expected[0])
     for row, want in zip(rows, expected, strict=True):
         want["rows"] = " ".join(f"{low}:{high}" for low, high in want["rows"])
+        want["columns"] = " ".join("x".join(f"{low}:{high}" for low, high in box) for box in want["columns"])
         assert row == {key: str(value) for key, value in want.items()}
 
 

@@ -3,7 +3,7 @@
  * Every form of a dump, and the difference of two, survive each failed allocation; a stream that
  * is full is seen by the caller.
  */
-#include "tests/unit/routing/routing_job.h"
+#include "tests/unit/routing/plan/boxes_job.h"
 
 #include "routing/report/diff.h"
 #include "routing/report/export.h"
@@ -52,13 +52,62 @@ static void test_lines__merge_rows_and_quote_names(void **state)
 	text = exported(export_find("csv"), dump);
 	assert_string_equal(strstr(text, "\n\"a,\"\"b\"\"\",0,0,0,"),
 			    "\n\"a,\"\"b\"\"\",0,0,0,0,0,240,direct,20,0:1 2:3 4:5 6:7 8:9 10:11 "
-			    "12:13 14:15 16:17 18:19 20:40,copy\n"
+			    "12:13 14:15 16:17 18:19 20:40,copy,0:2\n"
 			    "\"a,\"\"b\"\"\",1,0,1,0,1,240,direct,20,0:1 2:3 4:5 6:7 8:9 10:11 "
-			    "12:13 14:15 16:17 18:19 20:40,copy\n");
+			    "12:13 14:15 16:17 18:19 20:40,copy,0:2\n");
 	free(text);
 	text = exported(export_find("jsonl"), dump);
 	assert_non_null(strstr(text, "{\"tensor\":\"a,\\\"b\\\"\",\"trainer\":0"));
-	assert_non_null(strstr(text, "[18,19],[20,40]],\"make\":\"copy\"}\n"));
+	assert_non_null(
+		strstr(text, "[18,19],[20,40]],\"make\":\"copy\",\"columns\":[[[0,2]]]}\n"));
+	free(text);
+	dump_free(&dump);
+	table_free(&table);
+	job_fini(&job);
+}
+
+/* w is [2, 4, 6]; its pieces have two ranges of columns, one of them twice. b has rows alone. */
+static void test_lines__have_each_range_of_columns_once(void **state)
+{
+	const struct random_tensor w = {"w", DTYPE_F32, 3, 0, {2, 4, 6}},
+				   b = {"b", DTYPE_F32, 1, 1, {8}};
+	static const struct box boxes[] = {{3, {0, 0, 0}, {1, 4, 6}},
+					   {3, {1, 0, 0}, {2, 2, 6}},
+					   {3, {0, 0, 0}, {2, 4, 6}},
+					   {1, {0}, {8}}};
+	static struct job job;
+	struct table *table;
+	struct dump *dump;
+	char *text;
+
+	(void)state;
+	job_init(&job, 1, 1);
+	hold_rows(&job, 0, &w, 0, 2);
+	hold_rows(&job, 0, &b, 0, 8);
+	for (size_t i = 0; i < ARRAY_SIZE(boxes); i++) {
+		const struct random_tensor *from = i < 3 ? &w : &b;
+		struct piece piece = {.src = boxes[i], .bytes = box_elements(&boxes[i]) * 4};
+		uint64_t elements = box_elements(&boxes[i]);
+		char name[8];
+
+		snprintf(name, sizeof(name), "p%zu", i);
+		piece.tensor = (uint32_t)layout_add_tensor(&job.layouts[0], from->name, from->dtype,
+							   from->dims, from->shape, NULL);
+		piece.param = (uint32_t)layout_add_param(&job.layouts[0], name, DTYPE_F32, 1,
+							 &elements, NULL);
+		assert_int_equal(layout_add_piece(&job.layouts[0], &piece, NULL), 0);
+	}
+	job_build(&job);
+	table = job_plan(&job, "greedy");
+	assert_int_equal(dump_of(&dump, table, NULL), 0);
+	text = exported(export_find("csv"), dump);
+	assert_non_null(strstr(text, ",rows,make,columns\n"));
+	assert_non_null(strstr(text, "\nw,0,0,0,0,0,336,direct,3,0:2,copy,0:4x0:6 0:2x0:6\n"));
+	assert_non_null(strstr(text, "\nb,0,0,0,0,0,32,direct,1,0:8,copy,\n"));
+	free(text);
+	text = exported(export_find("jsonl"), dump);
+	assert_non_null(strstr(text, "\"columns\":[[[0,4],[0,6]],[[0,2],[0,6]]]}\n"));
+	assert_non_null(strstr(text, "\"columns\":[]}\n"));
 	free(text);
 	dump_free(&dump);
 	table_free(&table);
@@ -217,6 +266,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lines__merge_rows_and_quote_names),
+		cmocka_unit_test(test_lines__have_each_range_of_columns_once),
 		cmocka_unit_test(test_csv__has_no_formula_and_no_control_character),
 		cmocka_unit_test(test_dot__quotes_what_is_foreign),
 		cmocka_unit_test(test_forms__survive_every_failed_allocation),
