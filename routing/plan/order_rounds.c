@@ -9,7 +9,9 @@
  *   number 1   r1        r2        r3        r0             with rank (c + k) mod n of it, and
  *   number 2   r2        r3        r0        r1             sends the box to all n in turn
  *
- * All targets of a box follow each other: it is packed once, and a ring of one box suffices.
+ * All targets of a box follow each other: it is packed once, and a ring of one box suffices. But a box of more than PORTION
+ * targets goes out in portions, each placed as if it were a box: a trainer that turned to all ranks at once would leave those
+ * that it sends most to without work. The ring has a box of each such set then.
  *
  * A trainer has boxes of several sets. They advance together: half of its time gone, half of the
  * bytes of each set are sent. So a trainer's bytes in any stretch of time are divided among
@@ -28,10 +30,11 @@
 #include "base/memory.h"
 
 #define EIGHTHS 8u
+#define PORTION 32u /* targets */
 
 struct place {
 	uint64_t at; /* fraction of its set's bytes, of 2^60 */
-	uint32_t box;
+	uint32_t box, portion;
 };
 
 /* A target set as the trainer at hand sees it. */
@@ -54,7 +57,8 @@ static int by_place(const void *x, const void *y)
 {
 	const struct place *a = x, *b = y;
 
-	return compare_u64(a->at, b->at) ?: compare_u64(a->box, b->box);
+	return compare_u64(a->at, b->at) ?: compare_u64(a->box, b->box) ?:
+	       compare_u64(a->portion, b->portion);
 }
 
 /* Adds up the trainer's sets, numbering it in each. */
@@ -76,6 +80,35 @@ static void meet_sets(struct rounds *rounds, uint32_t trainer)
 	}
 }
 
+static uint32_t targets_of(const struct order_box *box)
+{
+	return box[1].first - box->first;
+}
+
+static uint32_t portions_of(const struct order_box *box)
+{
+	return (targets_of(box) + PORTION - 1) / PORTION;
+}
+
+/* Number `part` of so many nearly equal parts begins there. */
+static uint64_t part_at(uint64_t all, uint32_t part, uint32_t parts)
+{
+	return (uint64_t)((unsigned __int128)all * part / parts);
+}
+
+static struct place place_of(const struct order_set *set, uint64_t bytes, uint32_t box,
+			     uint32_t portion)
+{
+	unsigned __int128 eighths =
+		(unsigned __int128)set->before * EIGHTHS + (unsigned __int128)bytes * set->shift;
+
+	/* a set's bytes are below 2^62: the product stays below 2^126 */
+	return (struct place){
+		set->bytes ? (uint64_t)((eighths << 60) / ((unsigned __int128)set->bytes * EIGHTHS))
+			   : 0,
+		box, portion};
+}
+
 static uint32_t place_boxes(struct rounds *rounds, uint32_t trainer)
 {
 	const struct order_boxes *boxes = rounds->boxes;
@@ -85,18 +118,17 @@ static uint32_t place_boxes(struct rounds *rounds, uint32_t trainer)
 	for (uint32_t b = boxes->box_first[trainer]; b < boxes->box_first[trainer + 1]; b++) {
 		const struct order_box *box = &boxes->boxes[b];
 		struct order_set *set = &rounds->sets[box->set];
-		unsigned __int128 eighths = (unsigned __int128)set->before * EIGHTHS +
-					    (unsigned __int128)box->bytes * set->shift;
+		uint32_t portions = portions_of(box);
 
 		WEFT_ASSERT_OP(set->stamp, ==, trainer + 1);
 		WEFT_ASSERT_OP(set->shift, <, EIGHTHS);
-		/* a set's bytes are below 2^62: the product stays below 2^126 */
-		rounds->places[count++] = (struct place){
-			set->bytes ? (uint64_t)((eighths << 60) /
-						((unsigned __int128)set->bytes * EIGHTHS))
-				   : 0,
-			b};
-		set->before += box->bytes;
+		for (uint32_t p = 0; p < portions; p++) {
+			uint64_t bytes = part_at(box->bytes, p + 1, portions) -
+					 part_at(box->bytes, p, portions);
+
+			rounds->places[count++] = place_of(set, bytes, b, p);
+			set->before += bytes;
+		}
 		WEFT_ASSERT_OP(set->before, <=, set->bytes);
 	}
 	sort_items(rounds->places, count, by_place);
@@ -108,15 +140,28 @@ static void send_boxes(struct rounds *rounds, uint32_t count, uint32_t *routes)
 	const struct order_boxes *boxes = rounds->boxes;
 
 	for (uint32_t k = 0; k < count; k++) {
-		const struct order_box *box = &boxes->boxes[rounds->places[k].box];
+		const struct place *place = &rounds->places[k];
+		const struct order_box *box = &boxes->boxes[place->box];
 		struct order_set *set = &rounds->sets[box->set];
-		uint32_t n = box[1].first - box->first;
+		uint32_t n = targets_of(box), portions = portions_of(box);
 		WEFT_ASSERT_OP(n, >, 0);
-		uint32_t start = (set->number + set->sent++) % n;
+		uint32_t start = (set->number + set->sent) % n;
+		uint64_t end = part_at(n, place->portion + 1, portions);
 
-		for (uint32_t i = 0; i < n; i++)
+		for (uint64_t i = part_at(n, place->portion, portions); i < end; i++)
 			*routes++ = boxes->items[box->first + (start + i) % n].route;
+		set->sent += place->portion + 1 == portions; /* those of a set do not overtake */
 	}
+}
+
+/* Of all trainers together. */
+static size_t count_places(const struct order_boxes *boxes)
+{
+	size_t count = 0;
+
+	for (uint32_t b = 0; b < boxes->box_count; b++)
+		count += portions_of(&boxes->boxes[b]);
+	return count;
 }
 
 int order_rounds(const struct table *table, const struct topology *topology,
@@ -130,10 +175,11 @@ int order_rounds(const struct table *table, const struct topology *topology,
 		rc = order_boxes_make(&boxes, table, error);
 	if (!rc) {
 		rounds.sets = pool_array(&boxes.pool, boxes.set_count, sizeof(*rounds.sets));
-		rounds.places = pool_array(&boxes.pool, boxes.box_count, sizeof(*rounds.places));
+		size_t places = count_places(&boxes);
+
+		rounds.places = pool_array(&boxes.pool, places, sizeof(*rounds.places));
 		if (!pool_ok(&boxes.pool))
-			rc = memory_error(error, "ordering sends",
-					  boxes.box_count * sizeof(*rounds.places));
+			rc = memory_error(error, "ordering sends", places * sizeof(*rounds.places));
 	}
 	for (uint32_t t = 0; !rc && t < table->problem->trainer_count; t++)
 		send_boxes(&rounds, place_boxes(&rounds, t), sends->routes + sends->first[t]);

@@ -240,6 +240,39 @@ static void test_rounds__is_complete_and_the_same_twice_for_many_ranks(void **st
 	made_free(made);
 }
 
+/* One box to 70 ranks, in portions of 23, 23 and 24, with boxes to two of them between. */
+static void test_rounds__sends_what_goes_to_many_ranks_in_portions(void **state)
+{
+	enum { MANY = 70, SMALL = 12 };
+	struct made *made = made_new(1, MANY);
+	struct send_order sends;
+	struct error error = {0};
+	uint32_t run = 0, longest = 0, many = 0;
+
+	(void)state;
+	for (uint32_t i = 0; i < MANY; i++)
+		made_route(made, 0, 0, i, 0, 1000, PATH_REPLICA);
+	for (uint32_t t = 0; t < SMALL; t++)
+		for (uint32_t i = 0; i < 2; i++)
+			made_route(made, 1 + t, 0, i, 0, 1000, PATH_REPLICA);
+	made->table.order = "rounds";
+	assert_int_equal(order_sends(&made->table, &sends, &error), 0);
+	check_complete(&made->table, &sends);
+	for (uint32_t k = 0; k < sends.first[1]; k++) {
+		const struct route *route = &made->routes[sends.routes[k]];
+
+		run = route->tensor ? 0 : run + 1;
+		longest = run > longest ? run : longest;
+		if (route->tensor == 0)
+			assert_int_equal(route->inference,
+					 many++); /* as ever: from the set's rank on */
+	}
+	assert_int_equal(many, MANY);
+	assert_int_equal(longest, 24);
+	send_order_fini(&sends);
+	made_free(made);
+}
+
 static void test_order__survives_every_failing_allocation(void **state)
 {
 	struct dice dice = {5};
@@ -314,6 +347,7 @@ int main(void)
 		cmocka_unit_test(test_order__gives_the_worked_example_of_the_page),
 		cmocka_unit_test(test_order__survives_every_failing_allocation),
 		cmocka_unit_test(test_rounds__is_complete_and_the_same_twice_for_many_ranks),
+		cmocka_unit_test(test_rounds__sends_what_goes_to_many_ranks_in_portions),
 		cmocka_unit_test(test_rounds__follows_its_rule_on_random_tables),
 		cmocka_unit_test(test_rounds__does_not_gang_up_where_other_orders_do),
 	};
