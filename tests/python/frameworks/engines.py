@@ -17,7 +17,8 @@ from typing import Any, Iterator, Sequence
 HERE = pathlib.Path(__file__).resolve().parent
 STREAM = HERE.parent / "stream"
 SECONDS = 90.0
-_spawn = multiprocessing.get_context("spawn")
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(["torch", "weft"])  # once, and not in each process
 
 
 class Failed(Exception):
@@ -28,9 +29,9 @@ class Engine:
     """A process with an engine that ``module:function(**arguments)`` makes."""
 
     def __init__(self, paths: Sequence[pathlib.Path], maker: str, **arguments: Any):
-        self._conn, theirs = _spawn.Pipe()
+        self._conn, theirs = _server.Pipe()
         folders = [str(path) for path in (*paths, HERE, STREAM)]
-        self._process = _spawn.Process(target=_serve, args=(theirs, folders, maker, arguments))
+        self._process = _server.Process(target=_serve, args=(theirs, folders, maker, arguments))
         self._process.start()
         theirs.close()
 
@@ -105,7 +106,7 @@ def _serve(conn: Any, paths: list[str], maker: str, arguments: dict[str, Any]) -
 # ---- what the frameworks' workers do with an engine
 
 def _send(engine: Any, step: int, *, takes_step: bool = True, breaks_at: int = -1) -> Any:
-    import ranks
+    import stream_ranks as ranks
 
     def weights() -> Iterator[Any]:
         for at, item in enumerate(ranks.weights(step)):
@@ -117,7 +118,7 @@ def _send(engine: Any, step: int, *, takes_step: bool = True, breaks_at: int = -
 
 def _receive(engine: Any, step: int) -> list[str]:
     """As a rollout that gathers tensors before it loads them."""
-    import ranks
+    import stream_ranks as ranks
 
     async def work() -> list[str]:
         kept = [item async for item in engine.receive_weights(global_steps=step)]
@@ -126,7 +127,7 @@ def _receive(engine: Any, step: int) -> list[str]:
 
 
 def _receive_batches(engine: Any, dies: bool = False) -> list[str]:
-    import ranks
+    import stream_ranks as ranks
 
     async def work() -> list[str]:
         found: list[str] = []

@@ -13,7 +13,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "stream")]
 
 pytest.importorskip("torch")
-import ranks  # noqa: E402
+import stream_ranks as ranks  # noqa: E402
 from engines import Engine, Failed, of_all, right  # noqa: E402
 
 DOUBLE = HERE / "doubles/nemo_rl"

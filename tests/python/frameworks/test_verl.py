@@ -16,11 +16,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "stream")]
 
 pytest.importorskip("torch")
-import ranks  # noqa: E402
+import stream_ranks as ranks  # noqa: E402
 from engines import Engine, Failed, of_all, right  # noqa: E402
 
 DOUBLE = HERE / "doubles/verl"
-_real = importlib.util.find_spec("verl")
+_spec = importlib.util.find_spec("verl")
+_real = _spec if _spec is not None and _spec.origin else None  # a folder of that name is none
 needs_verl = pytest.mark.skipif(_real is None, reason="verl is not installed: pip install verl (its needs, for these tests: "
                                                       "examples/verl/README.md)")
 

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "stream")]
 
-import ranks  # noqa: E402
 import ray  # noqa: E402
+import stream_ranks as ranks  # noqa: E402
 from verl.checkpoint_engine import CheckpointEngineManager, CheckpointEngineRegistry, CheckpointEngineWorker  # noqa: E402
 from verl.single_controller.base import Worker  # noqa: E402
 from verl.single_controller.base.decorator import Dispatch, register  # noqa: E402

@@ -7,8 +7,8 @@ import signal
 import time
 
 import pytest
-import ranks
-from processes import SECONDS, Outcome, Processes, run
+import stream_ranks as ranks
+from stream_processes import SECONDS, Outcome, Processes, run
 
 import weft
 

@@ -11,7 +11,8 @@ from typing import Any, Callable, NamedTuple
 from weft import stream
 
 SECONDS = 60.0
-_spawn = multiprocessing.get_context("spawn")
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(["torch", "weft"])  # once, and not in each process
 
 
 class Outcome(NamedTuple):
@@ -42,11 +43,11 @@ class Processes:
     """``start`` some, ``outcomes`` of all; none is left behind."""
 
     def __init__(self) -> None:
-        self._results = _spawn.Queue()
+        self._results = _server.Queue()
         self.of: dict[str, Any] = {}
 
     def start(self, key: str, function: Callable[..., Any], *arguments: Any) -> None:
-        self.of[key] = _spawn.Process(target=_run, args=(self._results, key, function, arguments))
+        self.of[key] = _server.Process(target=_run, args=(self._results, key, function, arguments))
         self.of[key].start()
 
     def outcomes(self) -> dict[str, Outcome]:
