@@ -23,33 +23,52 @@ RUNNERS = {("gpt-oss-in-out", "sglang"): ("triton_kernel", ",expert_weights=in_o
            ("gpt-oss-mxfp4-128", "vllm"): ("MARLIN", ",mxfp4_pad=128x256")}
 
 
-# of --infer, by model and engine: what the engine does with this class
-OPTIONS = {("deepseek-v3.2", "vllm"): ",indexer=fused", ("glm-5", "vllm"): ",indexer=fused",
-           ("glm-5-freq", "vllm"): ",indexer=fused",
-           **{(name, engine): ",gate=F32" for name in ("glm4-moe", "glm4-moe-wide", "glm4-moe-lite") for engine in ("vllm", "sglang")}}
-WITHOUT_INDEXER = "indexer"  # what weft model check names of vLLM 0.22's lists, whose layers all have one
+FUSED_INDEXER, GATES_IN_32 = ("deepseek-v3.2", "glm-5", "glm-5-freq"), ("glm4-moe", "glm4-moe-wide", "glm4-moe-lite")
+WITHOUT_INDEXER = "indexer"  # what weft model check names of older lists, where all layers have one
+
+
+def option_of(name, engine):
+    """Of --infer: what the engine does with this class."""
+    if name in FUSED_INDEXER and engine.name == "vllm":
+        return ",indexer=fused"
+    if name in GATES_IN_32 and not (engine.name == "sglang" and engine.old):
+        return ",gate=F32"
+    if name.endswith("own-head") and engine.name == "vllm" and not engine.old:
+        return ",untied=1"  # which believes the checkpoint, not config.json
+    return ""
+
+
+def refused_of(name, engine):
+    if name == "qwen3-moe-tied" and engine.name == "sglang":
+        return "never ties lm_head to the embedding"
+    if name == "glm-5-freq" and engine.old:
+        return WITHOUT_INDEXER
+    return ""
 
 
 def sizes_of(name, engine):
     """What an engine does: (tp, ep, dp)"""
-    if (name, engine) == ("llava", "sglang"):
+    if (name, engine.name) == ("llava", "sglang"):
         return  # which has no class for a CLIP tower by itself, and takes transformers', which has no embedding of tokens
-    if engine == "vllm" and name in ("gpt-oss-in-out", "gpt-oss-mxfp4-sm90", "gpt-oss-mxfp4-sm100"):
+    if (name, engine.name, engine.old) == ("glm-5-freq", "vllm", True):
+        return  # which makes an indexer in every layer and loads no checkpoint that has not
+    if engine.name == "vllm" and name in ("gpt-oss-in-out", "gpt-oss-mxfp4-sm90", "gpt-oss-mxfp4-sm100"):
         return  # which has one way, or the same sizes in another backend
     yield from ((1, 1, 1), (2, 1, 1))
     if name != "qwen3-moe-fp8-128":  # whose shares would end inside of a block
         yield (4, 1, 1)
-    if name in ("gpt-oss", "gpt-oss-in-out") and engine == "sglang":
+    if name in ("gpt-oss", "gpt-oss-in-out") and engine.name == "sglang":
         return  # whose loader takes experts apart only of MXFP4 checkpoints
-    if name in WITH_EXPERTS:
+    if (name, engine.name) == ("qwen3-moe-odd", "sglang"):
+        yield (2, 2, 1)  # experts that its ranks do not divide it does not load
+    elif name in WITH_EXPERTS:
         yield from ((2, 2, 1), (4, 4, 1))
-        if engine == "sglang":
+        if engine.name == "sglang":
             yield (4, 2, 1)  # vLLM shares experts out to all ranks or to none
 
 
-# attention by itself, replicated: (tp, ep, dp), what --infer says beside it by engine, how the engine is told
-WITH_DP = {"qwen3": ((4, 1, 2), "", ""), "qwen3-moe": ((4, 1, 2), "", ""), "qwen2-moe": ((4, 1, 2), "", ""),
-           "deepseek-v3": ((4, 1, 2), "", ""), "glm4-moe": ((4, 1, 2), "", ""), "qwen3-moe-odd": ((4, 1, 2), "", "")}
+# attention by itself, replicated; with experts shared out too, where vLLM's DeepSeek has its shared experts whole
+WITH_DP = ("qwen3", "qwen3-moe", "qwen3-moe-odd", "qwen2-moe", "deepseek-v3", "glm4-moe")
 EP_WITH_DP = {"qwen3-moe": "", "qwen3-moe-odd": "", "deepseek-v3": ",a2a=1", "deepseek-v2": ",a2a=1", "glm4-moe": "",
               "glm4-moe-lite": ""}
 
@@ -58,8 +77,8 @@ EP_WITH_DP = {"qwen3-moe": "", "qwen3-moe-odd": "", "deepseek-v3": ",a2a=1", "de
 PLAIN, BOTH = ((1, 1), (2, 1), (4, 1)), ((1, 1), (2, 1), (2, 2), (4, 2))
 ON_DEVICE = {
     "sm90": {"qwen3-moe": ("", BOTH), "qwen3-moe-fp8": ("", BOTH), "deepseek-v3": ("", BOTH), "deepseek-v3-fp8": ("", BOTH),
-             "deepseek-v3-256": (",fuse_shared=1", PLAIN), "glm4-moe": (",gate=F32,fuse_shared=1", PLAIN), "qwen3-next": ("", PLAIN),
-             "qwen2-moe": ("", PLAIN)},
+             "deepseek-v3-256": (",fuse_shared=1", PLAIN), "glm4-moe": (",gate=F32,fuse_shared=1", PLAIN),
+             "qwen3-next": ("", PLAIN), "qwen2-moe": ("", PLAIN)},
     "sm100": {"qwen3-moe-wide": (",expert_halves=up_gate", ((1, 1), (2, 1), (2, 2))),
               "qwen3-moe-fp8": (",expert_halves=up_gate", ((1, 1), (2, 2), (4, 4))),
               "deepseek-v3-wide": (",expert_halves=up_gate", ((1, 1), (2, 1), (2, 2))),
@@ -68,7 +87,7 @@ ON_DEVICE = {
 }
 
 
-def models_of(engine, arguments):
+def models_of(arguments):
     """The short selection is one model a way of cutting and naming."""
     if arguments.device:
         return ON_DEVICE[arguments.device]
@@ -80,29 +99,19 @@ SHORT = ("llama", "qwen2-own-head", "gemma3", "qwen3-moe-tied", "deepseek-v3-fp8
 
 def plain(name, engine, arguments):
     """In every size."""
-    runner, option = RUNNERS.get((name, engine.name), (None, OPTIONS.get((name, engine.name), "")))
-    if name == "qwen3-moe-own-head" and engine.name == "vllm" and engine.unties:
-        option = ",untied=1"
-    if name == "qwen2-own-head" and engine.name == "vllm" and engine.unties:
-        option = ",untied=1"
-    refused = ""
-    if name == "qwen3-moe-tied" and engine.name == "sglang":
-        refused = "never ties lm_head to the embedding"
-    if name == "glm-5-freq" and engine.name == "vllm" and not engine.unties:
-        refused = WITHOUT_INDEXER
-    for tp, ep, dp in sizes_of(name, engine.name):
+    runner, option = RUNNERS.get((name, engine.name), (None, option_of(name, engine)))
+    for tp, ep, dp in sizes_of(name, engine):
         setup = Setup(tp=tp, ep=ep, dp=dp, runner=runner, device=arguments.device)
-        yield Case(setup, spec_of(engine, setup, name in WITH_EXPERTS, option), refused, kept=True)
+        yield Case(setup, spec_of(engine, setup, name in WITH_EXPERTS, option), refused_of(name, engine), kept=True)
 
 
 def with_dp(name, engine, arguments):
-    sizes, *_ = WITH_DP.get(name, (None,))
-    sets = [(sizes, "")] if sizes else []
-    if name in EP_WITH_DP:
+    sets = [((4, 1, 2), "")] if name in WITH_DP else []
+    if name in EP_WITH_DP and (name, engine.name) != ("qwen3-moe-odd", "sglang"):
         sets.append(((4, 4, 2), EP_WITH_DP[name] if engine.name == "vllm" else ""))
     for (tp, ep, dp), option in sets:
         setup = Setup(tp=tp, ep=ep, dp=dp, device=arguments.device)
-        option += OPTIONS.get((name, engine.name), "")
+        option += option_of(name, engine)
         yield Case(setup, spec_of(engine, setup, name in WITH_EXPERTS, option))
 
 
@@ -111,7 +120,7 @@ def in_turn(name, engine, arguments):
     if engine.name != "vllm" or name not in ("deepseek-v3", "qwen3-moe", "glm4-moe"):
         return
     setup = Setup(tp=4, ep=4, device=arguments.device, arguments=(("expert_placement_strategy", "round_robin"),))
-    plain_spec = spec_of(engine, setup, True, OPTIONS.get((name, engine.name), ""))
+    plain_spec = spec_of(engine, setup, True, option_of(name, engine))
     if name == "deepseek-v3":
         yield Case(setup, plain_spec + ",experts=round_robin")
     else:

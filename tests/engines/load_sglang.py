@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SGLang's model classes and loader for one rank, as loaders.py has them. Of 0.5.17 and 0.5.23: what moved between them is
 asked for by both names."""
+import concurrent.futures
 import inspect
 import sys
 import types
@@ -25,11 +26,19 @@ def call(function, *arguments, **named):
     return function(*arguments[:len(known)], **{name: value for name, value in named.items() if name in known})
 
 
+class OneThread(concurrent.futures.ThreadPoolExecutor):
+    """Of loaders: several at once race for torch's own pool, which a fork has not."""
+
+    def __init__(self, *_, **__):
+        super().__init__(max_workers=1)
+
+
 class Sglang:
     name = "sglang"
 
     def __init__(self, device: str):
         empty_module("vllm._custom_ops", rotary_embedding=None)
+        concurrent.futures.ThreadPoolExecutor = OneThread
         import sglang.srt.distributed.bootstrap
         import sglang.srt.model_loader
         import sglang.srt.models.registry  # noqa: F401, all classes, before the first fork
@@ -49,6 +58,7 @@ class Sglang:
             torch.cuda.get_device_capability = lambda *_: (9, 0)
         self.mxfp4, self.device = mxfp4, device
         self.version = sglang.version.__version__
+        self.old = tuple(int(part) for part in self.version.split(".")[:3]) < (0, 5, 20)
 
     def _tell_mxfp4(self, runner: str | None) -> str:
         """A name of --moe-runner-backend, a device beside it; or "installed": its own choice where the package triton_kernels is"""
@@ -57,7 +67,8 @@ class Sglang:
         if device:
             self.mxfp4.get_platform = lambda: types.SimpleNamespace(**{f"is_{one}": one == device
                                                                        for one in ("sm90", "sm100", "sm120")})
-            self.mxfp4.is_sm100_supported = lambda: device == "sm100"
+            for one in ("sm90", "sm100", "sm120"):
+                setattr(self.mxfp4, f"is_{one}_supported", lambda one=one: one == device)
             self.mxfp4._FI_HAS_SM90_CUTLASS_MXFP4 = True
         return "auto" if runner == "installed" else runner
 

@@ -26,7 +26,7 @@ class Vllm:
         self.routed_experts = tuple(int(part) for part in self.version.split(".")[:2]) >= (0, 27)
         for name in ("gelu_new", "gelu_quick", "gelu_tanh_and_mul", "gelu_and_mul", "silu_and_mul"):
             setattr(torch.ops._C, name, None)  # of an extension that a CPU has not; loading runs none
-        self.unties = self.routed_experts  # believes a checkpoint's lm_head, not config.json
+        self.old = not self.routed_experts
         self._choose_backends()
 
     def _choose_backends(self) -> None:

@@ -3,7 +3,10 @@
 of 64, fewer key-value heads than ranks, heads that are not hidden_size / num_attention_heads)."""
 
 import json
+import os
 import pathlib
+import subprocess
+import sys
 
 import towers
 
@@ -94,17 +97,19 @@ KIMI = {"architectures": ["KimiK25ForConditionalGeneration"],
 FP8 = {"quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [32, 32]}}
 FP8_128 = FP8["quantization_config"] | {"weight_block_size": [128, 128]}
 NOT_GATES = {"modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate", "model.layers.1.mlp.gate"]}
+PIXTRAL = {"vision_config": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}}
 MXFP4 = {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": [
                  "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}}
 PUBLISHED = {"qwen3-next": {"full_attention_interval": 4}, "deepseek-v3": DEEPSEEK, "deepseek-v3-q": DEEPSEEK,
              "deepseek-v3-cast": DEEPSEEK | {"weft_router_bias_cast": True},
              "deepseek-v3-fp8": DEEPSEEK | FP8, "kimi-k2.5": KIMI,
              "qwen3-moe-fp8": {"quantization_config": FP8["quantization_config"] | NOT_GATES},
-             "qwen2-vl": {"vision_config": {"in_chans": 3}},
+             "qwen2-vl": {"vision_config": {"in_chans": 3}}, "mistral3": PIXTRAL, "llava-pixtral": PIXTRAL,
              "deepseek-v2": DEEPSEEK | {"topk_method": "group_limited_greedy", "scoring_func": "softmax"},
              "deepseek-v3.2": DEEPSEEK, "glm-5": DEEPSEEK,
              "glm-5-freq": DEEPSEEK,
-             "deepseek-v3-wide": DEEPSEEK, "deepseek-v3-256": DEEPSEEK, "qwen3-moe-fp8-128": {"quantization_config": FP8_128 | NOT_GATES},
+             "deepseek-v3-wide": DEEPSEEK, "deepseek-v3-256": DEEPSEEK,
+             "qwen3-moe-fp8-128": {"quantization_config": FP8_128 | NOT_GATES},
              **dict.fromkeys([name for name in MODELS if name.startswith("gpt-oss")], {"swiglu_limit": 7.0}),
              **dict.fromkeys([name for name in MODELS if "mxfp4" in name], {"swiglu_limit": 7.0} | MXFP4)}
 
@@ -208,3 +213,17 @@ def make(name, folder):
     for key, value in PUBLISHED.get(name, {}).items():
         config[key] = config[key] | value if isinstance(config.get(key), dict) else value
     path.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def make_all(folder, names):
+    """Each in a folder of its name, by a process of its own: engines put classes of theirs in the place of transformers'."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    subprocess.run([sys.executable, __file__, folder, *names], check=True, env=environment)
+
+
+if __name__ == "__main__":
+    import loaders
+
+    loaders.import_torchvision()
+    for one in sys.argv[2:]:
+        make(one, pathlib.Path(sys.argv[1]) / one)

@@ -90,16 +90,17 @@ SCALES = """
 import json, pathlib, sys, tempfile
 import loaders, models
 from loaders import Setup
-engine = loaders.engine("vllm", "sm90")
 with tempfile.TemporaryDirectory() as folder:
-    models.make("qwen3-moe-fp8-128", folder)
-    path = pathlib.Path(folder) / "model.safetensors"
+    models.make_all(folder, ["qwen3-moe-fp8-128"])
+    engine = loaders.engine("vllm", "sm90")
+    folder = pathlib.Path(folder) / "qwen3-moe-fp8-128"
+    path = folder / "model.safetensors"
     from safetensors.torch import load_file, save_file
     tensors = load_file(path)
     name = "model.layers.0.mlp.experts.0.up_proj.weight_scale_inv"
     tensors[name][0, 0] = 1e-12
     save_file(tensors, path, metadata={"format": "pt"})
-    made = engine.load(pathlib.Path(folder), 0, Setup(tp=2, ep=2, device="sm90", processed=True))
+    made = engine.load(folder, 0, Setup(tp=2, ep=2, device="sm90", processed=True))
     scales = next(value for key, (_, _, value) in made.items() if "layers.0." in key and key.endswith("w13_weight_scale_inv"))
     print("SCALE", scales[0, 0, 0].item())
 """
