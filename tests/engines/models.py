@@ -106,8 +106,7 @@ PUBLISHED = {"qwen3-next": {"full_attention_interval": 4}, "deepseek-v3": DEEPSE
              "qwen3-moe-fp8": {"quantization_config": FP8["quantization_config"] | NOT_GATES},
              "qwen2-vl": {"vision_config": {"in_chans": 3}}, "mistral3": PIXTRAL, "llava-pixtral": PIXTRAL,
              "deepseek-v2": DEEPSEEK | {"topk_method": "group_limited_greedy", "scoring_func": "softmax"},
-             "deepseek-v3.2": DEEPSEEK, "glm-5": DEEPSEEK,
-             "glm-5-freq": DEEPSEEK,
+             **dict.fromkeys(("deepseek-v3.2", "glm-5", "glm-5-freq"), DEEPSEEK | {"layer_types": None}),
              "deepseek-v3-wide": DEEPSEEK, "deepseek-v3-256": DEEPSEEK,
              "qwen3-moe-fp8-128": {"quantization_config": FP8_128 | NOT_GATES},
              **dict.fromkeys([name for name in MODELS if name.startswith("gpt-oss")], {"swiglu_limit": 7.0}),
@@ -212,6 +211,8 @@ def make(name, folder):
     config = json.loads(path.read_text())
     for key, value in PUBLISHED.get(name, {}).items():
         config[key] = config[key] | value if isinstance(config.get(key), dict) else value
+        if value is None:  # which published ones have not
+            del config[key]
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
