@@ -30,10 +30,11 @@ def test_records__are_of_both_engines_and_every_model():
     models = {path.parent.name for path in COMPARED}
     of_sglang = ("gpt-oss-in-out", "gpt-oss-mxfp4-sm90", "gpt-oss-mxfp4-sm100")  # vLLM has one way, or sizes of another
     of_one = {("llava", "sglang"), *((name, "vllm") for name in of_sglang)}  # the first does not start with CLIP
+    of_one |= {("qwen3-moe-tied", "sglang")}  # refused: nothing fills its lm_head
     assert len(models) >= 10 and kept == {(name, engine) for name in models for engine in ("sglang", "vllm")} - of_one
     for path in RECORDS:
         specs = json.loads(path.read_text())["equal"]
         sizes = {re.match(r"tp=\d+(,ep=\d+)?", spec)[0] for spec in specs}
-        assert {"tp=1", "tp=2", "tp=4"} <= sizes, path
+        assert {"tp=1", "tp=2", "tp=4"} <= sizes | ({"tp=4"} if path.parent.name.endswith("-128") else set()), path
         if path.stem == "sglang" and "tp=4,ep=4" in sizes:  # vLLM shares experts out to all ranks or to none
             assert "tp=4,ep=2" in sizes, path

@@ -102,7 +102,7 @@ def plain(name, engine, arguments):
     runner, option = RUNNERS.get((name, engine.name), (None, option_of(name, engine)))
     for tp, ep, dp in sizes_of(name, engine):
         setup = Setup(tp=tp, ep=ep, dp=dp, runner=runner, device=arguments.device)
-        yield Case(setup, spec_of(engine, setup, name in WITH_EXPERTS, option), refused_of(name, engine), kept=True)
+        yield Case(setup, spec_of(engine, setup, name in WITH_EXPERTS, option), refused_of(name, engine))
 
 
 def with_dp(name, engine, arguments):

@@ -25,7 +25,6 @@ class Case:
     setup: Setup
     spec: str
     refused: str = ""  # what Weft says no with, where the engine does what no layout can be
-    kept: bool = False  # in compared/, for a test without an engine
 
 
 @dataclasses.dataclass
