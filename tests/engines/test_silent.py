@@ -115,3 +115,32 @@ def test_hopper_fp8__raises_the_smallest_scales_which_no_layout_does(folder, tmp
     done = python(folder, script)
     line = next((line for line in done.stdout.splitlines() if line.startswith("SCALE ")), done.stdout[-2000:])
     assert abs(float(line.split()[1]) / 1e-10 - 1) < 1e-6
+
+
+LEAST = """
+import pathlib, tempfile
+import loaders, models
+from loaders import Setup
+from weft.engines._vllm import _least_scales
+engine, kept = loaders.engine("vllm", "sm90"), {}
+
+def keep(model, load, process=None):
+    load(model)
+    process(model)
+    kept["model"] = model
+    return {}
+loaders.parameters_of = keep
+with tempfile.TemporaryDirectory() as folder:
+    models.make("qwen3-moe-fp8-128", folder)
+    engine.load(pathlib.Path(folder), 0, Setup(tp=2, ep=2, device="sm90", processed=True))
+found = {scale.data_ptr() for scale in _least_scales(kept["model"])}
+wanted = {value.data_ptr() for name, value in kept["model"].named_parameters() if ".experts." in name and "scale_inv" in name}
+print("LEAST", found == wanted and len(found) == 4)
+"""
+
+
+@pytest.mark.parametrize("folder", [folder for folder in folders() if folder.startswith("vllm")])
+def test_hopper_fp8__a_live_update_raises_them_as_the_engine_does(folder, tmp_path):
+    script = tmp_path / "least.py"
+    script.write_text(f"import sys; sys.path.insert(0, {str(HERE)!r})\n{LEAST}")
+    assert "LEAST True" in python(folder, script).stdout

@@ -140,7 +140,8 @@ class Vllm(Engine):
         return self.config
 
     def derive(self, model: torch.nn.Module, kept: Any) -> None:
-        """Attention's own tensors: MLA's absorbed projections, scales."""
+        """Attention's own tensors: MLA's absorbed projections, scales; and what FlashInfer's kernels want of the smallest
+        scales of blocks, which no marks show: they are raised after each load (flashinfer_utils.py, 0.22 to 0.33)."""
         dtype = kept.model_config.dtype
         layers = [module for module in model.modules() if _is_attention(module)]
 
@@ -152,6 +153,8 @@ class Vllm(Engine):
 
         with set_current_vllm_config(kept), torch.no_grad():
             kept_in_place(layers, run)
+            for scale in _least_scales(model):
+                scale.clamp_(min=_SCALE_LEAST)
 
     def reload_refused(self) -> str:
         try:
@@ -170,6 +173,21 @@ class Vllm(Engine):
             initialize_layerwise_reload(model)
             model.load_weights(named)  # type: ignore[operator]
             finalize_layerwise_reload(model, kept.model_config)
+
+
+_SCALE_LEAST = 1e-10
+
+
+def _least_scales(model: torch.nn.Module) -> "list[torch.Tensor]":
+    """Scales of experts in fp8 blocks, where FlashInfer runs them."""
+    found = []
+    for module in model.modules():
+        method = getattr(module, "quant_method", None)
+        backend = str(getattr(getattr(method, "fp8_backend", None), "name", ""))
+        if backend.startswith("FLASHINFER") and getattr(method, "block_quant", False):
+            found += [scale for name in ("w13_weight_scale_inv", "w2_weight_scale_inv")
+                      for scale in [getattr(module, name, None)] if isinstance(scale, torch.Tensor)]
+    return found
 
 
 def _is_attention(module: torch.nn.Module) -> bool:
