@@ -19,7 +19,7 @@ CASES = [
     ("glm4", "world=4,pp=2,fsdp=2,source=sharded", "engines=1,tp=2,dtype=F32", []),
     ("qwen3-moe", STAGES, "engines=1,tp=4,ep=2,gate=F32,fp8=8x8", ["--checksums"]),
     ("qwen3-moe", "world=2,fsdp=2,source=sharded", "engines=1,tp=4,ep=4,dp=2,dp_lm_head=1,fp8=8x16", []),
-    ("qwen3-moe", GATHERED, "engines=2,tp=3,ep=3,dp=3,names=vllm,experts=round_robin", []),
+    ("qwen3-moe", GATHERED, "engines=2,tp=3,ep=3,dp=3,names=vllm", []),
     ("glm4-moe", GATHERED, "engines=1,tp=4,fuse_shared=1,gate=F32", ["--checksums"]),
     ("glm4-moe", "world=3,fsdp=3,source=sharded", "engines=1,tp=4,ep=4,dp=4,dp_lm_head=1,moe_dense_tp=1,a2a=1", []),
     ("glm4-moe-lite", STAGES, "engines=1,tp=4,ep=4,names=vllm,gate=F32", []),
