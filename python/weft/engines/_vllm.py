@@ -141,7 +141,7 @@ class Vllm(Engine):
 
     def derive(self, model: torch.nn.Module, kept: Any) -> None:
         """Attention's own tensors: MLA's absorbed projections, scales; and what FlashInfer's kernels want of the smallest
-        scales of blocks, which no marks show: they are raised after each load (flashinfer_utils.py, 0.22 to 0.33)."""
+        scales of blocks, which no marks show: they are raised after each load (vLLM 0.22 to 0.33)."""
         dtype = kept.model_config.dtype
         layers = [module for module in model.modules() if _is_attention(module)]
 
