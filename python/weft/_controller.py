@@ -196,6 +196,13 @@ class Controller:
                 self._process.wait()
         self._reader.join(5.0)
 
+    def end(self, grace_s: float) -> None:
+        """Waits so long for workers to leave, and then stops it: for who is done, and not answerable for those that stay."""
+        try:
+            self.wait(grace_s)
+        except Error:  # the job failed, which its workers said; or somebody stays
+            self.stop()
+
     def __enter__(self) -> "Controller":
         return self
 

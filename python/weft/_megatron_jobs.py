@@ -14,7 +14,6 @@ import time
 from typing import Any, Callable, Iterator, Optional, Sequence
 
 from weft._controller import Controller
-from weft._errors import Error
 from weft._trainer import Trainer
 
 _LEAVE_S = 2.0
@@ -85,10 +84,7 @@ class _Job:
                 trainer.close()
         finally:
             if own is not None:
-                try:
-                    own.wait(_LEAVE_S)
-                except Error:
-                    own.stop()
+                own.end(_LEAVE_S)
 
 
 class Shards(_Job):

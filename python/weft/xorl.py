@@ -230,12 +230,12 @@ class Backend:
                 job.client.update_weight_version(self._weight_version)
             if self._flush_cache:
                 job.client.flush_cache()
-        except Exception:
+        except Exception as error:
+            self._report(False, str(error))
             self._drop()
             raise
         took = time.monotonic() - self._began
-        self.endpoint_results = [{"host": one.host, "port": one.port, "success": True, "message": f"version {self._version}"}
-                                 for one in self.config.endpoints]
+        self._report(True, f"version {self._version}")
         logger.info("[WeightSync] weft: version %d on %d server(s): %.2f GB in %.2fs, %.2f GB/s", self._version, len(self._key),
                     self._bytes / 1e9, took, self._bytes / 1e9 / max(took, 1e-9))
 
@@ -281,10 +281,13 @@ class Backend:
             except Error as further:
                 logger.debug("weft: giving an update up: %s", further)
         failure = error if asking is None else asking.failed(error)
-        self.endpoint_results = [{"host": one.host, "port": one.port, "success": False, "message": str(failure)}
-                                 for one in self.config.endpoints]
+        self._report(False, str(failure))
         self._drop()
         return failure
+
+    def _report(self, success: bool, message: str) -> None:
+        self.endpoint_results = [{"host": one.host, "port": one.port, "success": success, "message": message}
+                                 for one in self.config.endpoints]
 
     def _drop(self) -> None:
         job = _jobs.pop(self._key, None)

@@ -3,7 +3,7 @@
 classes and loaders. Weights come from another process over shm, into the live parameters; what they have to be is what vLLM's
 own loader makes of the same checkpoint.
 
-Needs vLLM and the rest of docs/models.md; skipped without. Each engine rank is a fork: a process can have one engine."""
+Needs what tests/engines/install makes; skipped without. Each engine rank is a fork: a process can have one engine."""
 import asyncio
 import json
 import multiprocessing

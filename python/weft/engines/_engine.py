@@ -12,6 +12,7 @@ import torch
 from weft._errors import UsageError
 
 Named = Iterable["tuple[str, torch.Tensor]"]
+_LAYERS = ("num_hidden_layers", "n_layer")  # what configs call how many there are
 
 
 class Engine:
@@ -144,7 +145,7 @@ def rows() -> list[Row]:
 def layers_of(config: dict[str, Any]) -> int:
     """num_hidden_layers, wherever the config has it."""
     for each in (config, config.get("text_config") or {}):
-        for key in ("num_hidden_layers", "n_layer"):
+        for key in _LAYERS:
             if isinstance(each.get(key), int):
                 return int(each[key])
     raise UsageError("the model's config has no num_hidden_layers: weft cannot make a model of fewer layers to probe")
@@ -153,7 +154,7 @@ def layers_of(config: dict[str, Any]) -> int:
 def set_layers(config: Any, layers: int) -> None:
     """num_hidden_layers of a transformers config and of its text part."""
     for each in (config, getattr(config, "text_config", None)):
-        for key in ("num_hidden_layers", "n_layer"):
+        for key in _LAYERS:
             if each is not None and isinstance(getattr(each, key, None), int):
                 setattr(each, key, layers)
 

@@ -7,8 +7,8 @@
     all         send(named, version) ─────── one-sided writes ────────────► Receiver.receive(version)
 
 Every trainer holds each tensor whole while it is sent, as a gather of FSDP or of Megatron leaves it, and they share the
-sending. Trainers that are to send their own shards declare them themselves (weft.torch) and are given
-``trainer=``.
+sending. Trainers that are to send their own shards are weft.Trainers that declare them (weft.torch), and engines are told an
+Endpoint of theirs.
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Iterable, Optional
 
 from weft._controller import Controller
-from weft._errors import Error, UsageError
+from weft._errors import UsageError
 from weft._structs import Tensor
 from weft._trainer import Trainer
 from weft.engines._endpoint import Endpoint, GivenTensor, tensors_of
@@ -69,10 +69,10 @@ class Sender:
                                    key_file=key_file, insecure=insecure, job=job)
             controller = self._own.address
         self.controller = controller
-        self._endpoint = Endpoint(controller, 0, self.tensors, job, transport, key_file, layout, update,
-                                  tuple(left_alone), join_timeout_s, update_timeout_s)
         self._last: dict[str, Any] = {}
         try:
+            self._endpoint = Endpoint(controller, 0, self.tensors, job, transport, key_file, layout, update,
+                                      tuple(left_alone), join_timeout_s, update_timeout_s)
             self.trainer = Trainer(controller, rank, job=job, transport=transport, key_file=key_file,
                                    join_timeout_s=join_timeout_s, update_timeout_s=update_timeout_s, **options)
             for tensor in self.tensors:
@@ -147,10 +147,8 @@ class Sender:
                              "the whole tensor, as the checkpoint has it")
 
     async def send_async(self, named: "Iterable[tuple[str, Any]]", version: Optional[int] = None) -> int:
-        """``send`` for an event loop, in a thread of its own: `named` is iterated there."""
-        import asyncio
-
-        return await asyncio.get_running_loop().run_in_executor(None, self.send, named, version)
+        """``send`` for an event loop, in a thread of its own: `named` is iterated there. Cancelled: the update is given up."""
+        return await self.trainer._threaded(self.send, named, version)
 
     def stats(self) -> dict[str, Any]:
         """Of the last version: version, bytes of all tensors, seconds until the engines were ready (wait_s), of sending
@@ -167,10 +165,7 @@ class Sender:
     def _stop(self) -> None:
         own, self._own = self._own, None
         if own is not None:
-            try:
-                own.wait(_LEAVE_S)  # engines that leave now do it in peace
-            except Error:
-                own.stop()
+            own.end(_LEAVE_S)  # engines that leave now do it in peace
 
     def __enter__(self) -> "Sender":
         return self

@@ -26,8 +26,6 @@ logger = logging.getLogger("weft.sglang")
 MIXED = "weights are mixed"
 #: After these the job goes on, and a later version recovers; after any other error of weft.h the worker is of no more use.
 _RECOVERS = ("Aborted", "VersionError", "UsageError", "HookFailed", "WaitTimeout", "ChecksumError")
-#: With these nothing was opened; after any other a peer may have written already, or may still, whatever the worker says.
-_UNOPENED = ("VersionError", "UsageError", "StateError")
 
 
 @dataclasses.dataclass
@@ -161,8 +159,7 @@ def update(rank: Rank, name: str, request: Any) -> tuple[bool, str]:
 
 def _after_failure(rank: Rank, name: str, group: Group, error: Optional[BaseException], failed: str) -> str:
     """A rank that has the version while another failed is as mixed, seen from the engine, as one that has half of it."""
-    open_to_peers = group.receiver.way == "direct" and type(error).__name__ not in _UNOPENED
-    mixed = rank.agree("mixed" if error is None or open_to_peers or group.receiver.tainted else None)
+    mixed = rank.agree("mixed" if error is None or group.receiver.tainted else None)
     lost = rank.agree("lost" if error is not None and type(error).__name__ not in _RECOVERS else None)
     text = f"weft: version not taken: {failed}"
     if any(mixed):

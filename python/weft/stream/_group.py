@@ -20,7 +20,7 @@ import sys
 import tempfile
 from typing import Any, Optional, Union
 
-from weft import ConfigError, Controller, Error, StateError, programs
+from weft import ConfigError, Controller, StateError, programs
 from weft.stream._base import start_controller
 from weft.stream._receiver import Receiver
 from weft.stream._sender import Sender
@@ -179,7 +179,4 @@ class Group:
                 end.close()
         finally:
             if controller is not None:
-                try:
-                    controller.wait(_GRACE_S)
-                except Error:  # the job failed, which its ends said; or somebody stays, who is no part of what comes next
-                    controller.stop()
+                controller.end(_GRACE_S)

@@ -24,7 +24,7 @@ logger = logging.getLogger("weft.vllm")
 
 _BODY = 600       # characters of a server's answer in a message
 _CONTROL_S = 300.0
-_UPDATE_S = 1800.0
+UPDATE_S = 1800.0
 
 Answer = Any
 
@@ -46,7 +46,7 @@ class HTTPClient:
     """
 
     def __init__(self, servers: "Union[str, Sequence[str]]", *, extension: bool = False, control_timeout_s: float = _CONTROL_S,
-                 update_timeout_s: float = _UPDATE_S):
+                 update_timeout_s: float = UPDATE_S):
         given = [servers] if isinstance(servers, str) else list(servers)
         self.servers = [server.rstrip("/") for server in given]
         for server in self.servers:

@@ -18,6 +18,7 @@ import time
 from typing import Any, Callable, Iterable, Optional
 
 from weft._errors import Error, HostFailed, StateError, UsageError, WaitTimeout, of_code
+from weft.vllm._client import UPDATE_S
 
 logger = logging.getLogger("weft.vllm")
 
@@ -206,7 +207,7 @@ class WeightSync:
             self._failed(what)
             raise both from error
         posted.acted()
-        if not posted.over(self._update_s or _UPDATE_S):
+        if not posted.over(self._update_s or UPDATE_S):
             late = WaitTimeout(f"{what}: the weights were sent, and servers do not answer")
             self._note(late)
             self._failed(what)
@@ -241,9 +242,6 @@ class WeightSync:
         self._over, self.version, self._tried = "", 0, 0
         if sender is not None:
             sender.close()
-
-
-_UPDATE_S = 1800.0
 
 
 def _joined_words(what: str, posted: Optional[BaseException], acted: BaseException) -> BaseException:

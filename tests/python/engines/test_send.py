@@ -193,9 +193,16 @@ def test_trainers__share_what_is_sent():
     ({"rank": 1, "world": 2}, "trainer 1 has no controller: give it trainer 0's Sender.controller"),
     ({"tensors": []}, "no tensors: list what is sent"), ({"tensors": [*LISTED, LISTED[0]]}, "'a.weight' is listed twice"),
     ({"layout": "guess"}, "layout is one of"), ({"engines": True}, "engines=True")])
-def test_options__that_are_wrong_are_refused_and_leave_no_controller(options, words):
+def test_options__that_are_wrong_are_refused_and_leave_no_controller(options, words, monkeypatch):
+    started = []
+
+    def start(*arguments, **named):
+        started.append(weft.Controller(*arguments, **named))
+        return started[-1]
+    monkeypatch.setattr("weft.engines._send.Controller", start)
     with pytest.raises(weft.UsageError, match=words):
         Sender(**{"tensors": LISTED, "engines": 1, "ranks": 1, **options})
+    assert all(each.exit_code is not None for each in started)
 
 
 def test_controller__ends_with_its_sender():

@@ -6,7 +6,6 @@ Megatron-Core model over real gloo groups, the modules that weft.miles touches, 
                                                                             answers with one, "ok .." or "error .."
 """
 import concurrent.futures
-import importlib.machinery
 import json
 import os
 import pathlib
@@ -18,6 +17,7 @@ import zlib
 
 import torch
 import torch.distributed as dist
+from put import module
 
 CONFIG = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 64, "num_attention_heads": 4,
           "num_key_value_heads": 2, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 256, "rms_norm_eps": 1e-6,
@@ -92,18 +92,6 @@ def megatron(rank, world):
     model = GPTModel(config, get_gpt_layer_local_spec(normalization="RMSNorm"), vocab_size=256, max_sequence_length=128,
                      share_embeddings_and_output_weights=False, position_embedding_type="rope")
     return model.to(torch.bfloat16)  # torch's norms are not made as params_dtype says
-
-
-def module(name, **members):
-    made = sys.modules.setdefault(name, types.ModuleType(name))
-    made.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
-    made.__path__ = []
-    vars(made).update(members)
-    above, _, last = name.rpartition(".")
-    if above:
-        module(above)
-        setattr(sys.modules[above], last, made)
-    return made
 
 
 # ---- Ray, and the engine's actor

@@ -3,21 +3,8 @@
 a handler that has imported it by name, and the handler's order of calls. xorl on PyPI (0.1.1) has none of it."""
 import abc
 import dataclasses
-import importlib.machinery
-import sys
-import types
 
-
-def module(name, **members):
-    made = sys.modules.setdefault(name, types.ModuleType(name))
-    made.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
-    made.__path__ = []
-    vars(made).update(members)
-    above, _, last = name.rpartition(".")
-    if above:
-        module(above)
-        setattr(sys.modules[above], last, made)
-    return made
+from put import module
 
 
 @dataclasses.dataclass
