@@ -31,7 +31,8 @@ import forked
 
 torch.cuda.current_device = lambda: torch.device("cpu")
 torch.Tensor.cuda = lambda tensor: tensor
-logging.disable(logging.WARNING)
+if __name__ == "__main__":  # not for the process that only imports it: all its other tests would be silent too
+    logging.disable(logging.WARNING)
 
 from megatron.core import parallel_state  # noqa: E402
 from megatron.core.dist_checkpointing.mapping import ShardedTensor, apply_factories  # noqa: E402

@@ -108,10 +108,6 @@ def test_register__has_wefts_lines_in_vllms_log(monkeypatch):
     monkeypatch.setattr(theirs, "handlers", [handler])
     monkeypatch.setattr(ours, "handlers", [])
     monkeypatch.setattr(root, "handlers", [])
-    for logger in (ours, logging.getLogger("weft.vllm")):  # whatever tests before this one have configured
-        monkeypatch.setattr(logger, "disabled", False)
-        monkeypatch.setattr(logger, "propagate", True)
-    logging.getLogger("weft.vllm").setLevel(logging.NOTSET)
     levels = ours.level, theirs.level
     theirs.setLevel(logging.INFO)
     try:
