@@ -15,6 +15,7 @@ import tempfile
 import compare_ranks
 import loaders
 import models
+from cases import option_of
 from loaders import Setup
 
 UP_GATE, NONE = ",expert_halves=up_gate", ""
@@ -31,8 +32,8 @@ class Silent:
     right: str
 
 
-def sglang(device, model, ep=1, runner=None, more=""):
-    return Silent("sglang", device, model, Setup(tp=2, ep=ep, runner=runner, device=device), more, more + UP_GATE)
+def sglang(device, model, ep=1, runner=None):
+    return Silent("sglang", device, model, Setup(tp=2, ep=ep, runner=runner, device=device), NONE, UP_GATE)
 
 
 def vllm(device, model, wrong, right, processed=False, arguments=(), ranks=2):
@@ -50,7 +51,7 @@ SILENT = {
     "Blackwell Qwen3-MoE fp8": sglang("sm100", "qwen3-moe-fp8", ep=2),
     "Blackwell DeepSeek-V3 bf16": sglang("sm100", "deepseek-v3-wide"),
     "Blackwell DeepSeek-V3 fp8": sglang("sm100", "deepseek-v3-fp8", ep=2),
-    "Blackwell Glm4Moe bf16": sglang("sm100", "glm4-moe-wide", more=",gate=F32"),
+    "Blackwell Glm4Moe bf16": sglang("sm100", "glm4-moe-wide"),
     # the other way round: right after the load as Weft says by itself, then changed in place
     "Hopper fp8 loaded": vllm("sm90", "qwen3-moe-fp8-128", UP_GATE, NONE),
     "Hopper fp8 processed": vllm("sm90", "qwen3-moe-fp8-128", NONE, UP_GATE, processed=True),
@@ -62,7 +63,7 @@ def verdicts(engine, weft, folder, case):
     """{"wrong": [verdict a rank], "right": ..}, and what runs the experts."""
     made = {}
     for which in ("wrong", "right"):
-        setup, option = case.setup, getattr(case, which)
+        setup, option = case.setup, option_of(case.model, engine) + getattr(case, which)
         spec = compare_ranks.spec_of(engine, setup, True, option)
         made[which] = []
         for rank in range(setup.tp):
