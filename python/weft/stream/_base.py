@@ -90,6 +90,21 @@ def device_of(memory: Optional[str]) -> torch.device:
     return torch.device(memory if ":" in memory else f"cuda:{torch.cuda.current_device()}")
 
 
+def asked_device(device: "Optional[str | torch.device]") -> Optional[torch.device]:
+    """On which a receiver is to give its tensors. None: where they lie."""
+    if device is None:
+        return None
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise UsageError(f"device {device!r} is none that torch {torch.__version__} knows: give \"cpu\", \"cuda\" or \"cuda:N\", "
+                         "or leave it out: tensors then lie where buckets do") from error
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"device {device!r}: this torch ({torch.__version__}) sees no GPU of CUDA in this process: show it one "
+                         "(CUDA_VISIBLE_DEVICES), or leave device out: tensors then lie where buckets do")
+    return found
+
+
 class End(Generic[Role]):
     """One rank of a stream's job: base of Sender and Receiver.
 

@@ -28,6 +28,7 @@ from weft.stream._base import (
     End,
     Figures,
     Loop,
+    asked_device,
     device_of,
     labelled,
     share_bytes,
@@ -129,9 +130,10 @@ class Receiver(End[Inference]):
                             device: "Optional[str | torch.device]" = None) -> AsyncGenerator[Batch, None]:
         """``batches`` for an event loop."""
         self._begin()
-        began, unpack = time.monotonic(), _Unpack(self, step, own, device)
+        began = time.monotonic()
         coming: Optional[asyncio.Task[int]] = None
         try:
+            unpack = _Unpack(self, step, own, device)
             version = await self._first()
             while True:
                 batch = unpack.bucket(version)
@@ -212,7 +214,7 @@ class _Unpack:
 
     def __init__(self, receiver: Receiver, step: Optional[int], own: bool, device: "Optional[str | torch.device]"):
         self._receiver, self._step, self._own = receiver, step, own
-        self._device = None if device is None else torch.device(device)
+        self._device = asked_device(device)
         self._part: Optional[_Part] = None
         self._filled = 0
         self.head = Head(0, None, -1, False)

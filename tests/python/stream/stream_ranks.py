@@ -168,6 +168,20 @@ def receives_two(address: str, rank: int, world: int, receivers: int, *_: Any) -
         raise AssertionError(f"a stream of {len(whole)} tensors that nobody sent was whole")
 
 
+def receives_on_no_device(address: str, rank: int, world: int, receivers: int, device: str) -> None:
+    """The last receiver's device is none."""
+    with receiver(address, rank, world, receivers) as end:
+        end.join()
+        whole = list(end.receive(1, device=device if rank == receivers - 1 else None))
+        raise AssertionError(f"a stream of {len(whole)} tensors was whole, though a receiver could not begin")
+
+
+def sends_one(address: str, rank: int, world: int, receivers: int, *_: Any) -> None:
+    with sender(address, rank, world, receivers) as end:
+        end.join()
+        end.send(weights(1), 1)
+
+
 def sends_differently(address: str, rank: int, world: int, receivers: int, how: str) -> None:
     """Trainer 1 differs."""
     def differs() -> Iterator[tuple[str, torch.Tensor]]:

@@ -12,7 +12,7 @@ from stream_processes import SECONDS, Outcome, Processes, run
 
 import weft
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 
 def all_of(outcomes: dict[str, Outcome], role: str) -> list[Outcome]:
@@ -60,6 +60,20 @@ def test_stream__whose_generator_raises_is_whole_for_nobody_and_all_hear_why():
     assert outcomes["t1"].failed("RuntimeError") == "CUDA out of memory, say"
     for key in ("t0", "i0", "i1"):
         assert "trainer 1" in outcomes[key].failed("HostFailed") and "CUDA out of memory, say" in outcomes[key].text
+
+
+@pytest.mark.parametrize("device, words", [
+    ("xpuu", "device 'xpuu' is none that torch"),
+    pytest.param("cuda", "sees no GPU of CUDA in this process",
+                 marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")),
+])
+def test_stream__to_a_device_that_is_none_fails_for_all_with_why_and_within_seconds(device, words):
+    began = time.monotonic()
+    outcomes = run(ranks.sends_one, ranks.receives_on_no_device, device)
+    assert words in outcomes["i1"].failed("UsageError")
+    for key in ("t0", "t1", "i0"):
+        assert outcomes[key].kind in ("UsageError", "HostFailed") and words in str(outcomes[key].text), outcomes[key]
+    assert time.monotonic() - began < 15, "update_timeout_s is 20"
 
 
 @pytest.mark.parametrize("how, words", [
