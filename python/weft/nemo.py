@@ -26,6 +26,7 @@ from nemo_rl.utils.checkpoint_engines.base import CheckpointEngine
 
 from weft import UsageError, stream
 from weft.stream._group import Group
+from weft.stream._options import check
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,10 @@ class WeftCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # NeMo-RL m
     def __init__(self, bucket_size: int, *, release_after_refit: bool = False, bucket_bytes: Optional[int] = None,
                  memory: Optional[str] = None, device: Optional[str] = None, transport: str = "auto", nic: Optional[str] = None,
                  checksums: bool = False, timeout_s: float = stream.UPDATE_TIMEOUT_S, host: Optional[str] = None,
-                 shard_expert_weights: bool = False):
+                 shard_expert_weights: bool = False, **unknown: Any):
+        check('refit_cfg["weft.nemo:WeftCheckpointEngine"]', {
+            "release_after_refit": release_after_refit, "bucket_bytes": bucket_bytes, "memory": memory, "device": device,
+            "transport": transport, "nic": nic, "checksums": checksums, "timeout_s": timeout_s, "host": host}, unknown)
         if shard_expert_weights:
             raise UsageError("shard_expert_weights: weft.nemo sends whole tensors to every rollout worker, and vLLM cuts them "
                              "as it loads them: leave it out of refit_cfg")

@@ -27,6 +27,7 @@ from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegist
 
 from weft import StateError, UsageError, stream
 from weft.stream._group import Group
+from weft.stream._options import check
 
 logger = logging.getLogger(__name__)
 logger.setLevel(os.getenv("VERL_LOGGING_LEVEL", "INFO"))
@@ -56,7 +57,10 @@ class WeftCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # verl may 
     def __init__(self, bucket_size: int, is_master: bool = False, *, bucket_bytes: Optional[int] = None,
                  memory: Optional[str] = None, device: Optional[str] = None, transport: str = "auto", nic: Optional[str] = None,
                  checksums: bool = False, rebuild_group: bool = False, timeout_s: float = stream.UPDATE_TIMEOUT_S,
-                 host: Optional[str] = None):
+                 host: Optional[str] = None, **unknown: Any):
+        check("checkpoint_engine.engine_kwargs.weft", {
+            "bucket_bytes": bucket_bytes, "memory": memory, "device": device, "transport": transport, "nic": nic,
+            "checksums": checksums, "rebuild_group": rebuild_group, "timeout_s": timeout_s, "host": host}, unknown)
         self.bucket_size, self.is_master, self.rebuild_group = bucket_size, is_master, rebuild_group
         if bucket_bytes is not None and bucket_bytes > bucket_size:
             raise UsageError(f"engine_kwargs.weft.bucket_bytes is {bucket_bytes}, above checkpoint_engine."

@@ -135,6 +135,8 @@ def test_nemo__says_what_to_call_first_when_calls_are_out_of_order():
 @pytest.mark.parametrize("options, words", [
     ({"shard_expert_weights": True}, "shard_expert_weights: weft.nemo sends whole tensors"),
     ({"bucket_bytes": 1 << 30}, "above the 65536 bytes that update_weights_bucket_memory_ratio allows"),
+    ({"chksums": True}, "WeftCheckpointEngine\"].chksums (True) is no option of weft's: there are bucket_bytes, checksums, "),
+    ({"release_after_refit": "false"}, "release_after_refit is 'false', of type str: give true or false"),
 ])
 def test_nemo__refuses_what_it_cannot_do_by_the_options_name(options, words):
     engine = Engine([DOUBLE], "test_nemo:made", **options)

@@ -177,6 +177,26 @@ def test_verl__refuses_a_bucket_above_verls_own_by_the_names_of_both_options():
         engine.close()
 
 
+@pytest.mark.parametrize("option, value, words", [
+    ("buckt_bytes", 65536, "weft.buckt_bytes (65536) is no option of weft's: there are bucket_bytes, checksums, device, host, "),
+    ("bucket_bytes", "64k", "weft.bucket_bytes is '64k', of type str: give bytes as a whole number"),
+    ("bucket_bytes", 0, "weft.bucket_bytes is 0, of type int: give bytes as a whole number, 1 or more"),
+    ("timeout_s", "60", "weft.timeout_s is '60', of type str: give seconds"),
+    ("timeout_s", 0, "weft.timeout_s is 0, of type int: give seconds as a number above 0"),
+    ("checksums", "false", "weft.checksums is 'false', of type str: give true or false, without quotes"),
+    ("rebuild_group", "false", "weft.rebuild_group is 'false'"),
+    ("transport", ["shm", "tcp"], "weft.transport is ['shm', 'tcp'], of type list: give a text in quotes, with commas"),
+    ("host", 7, "weft.host is 7, of type int: give a text"),
+])
+def test_verl__refuses_an_option_of_a_wrong_name_or_kind_before_anybody_waits(option, value, words):
+    engine = Engine([DOUBLE], "test_verl:made", bucket_size=1 << 20, **{option: value})
+    try:
+        engine.begin("prepare")
+        assert "UsageError: WEFT-E101 checkpoint_engine.engine_kwargs." + words in str(engine.end())
+    finally:
+        engine.close()
+
+
 def test_verl__leaves_no_key_in_any_file():
     with Manager([DOUBLE], rollouts=1) as manager:
         key = manager.actors[0].call("prepare")["offer"]["key"]
