@@ -19,6 +19,7 @@ A failed refit ends the job for all, with who and why.
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any, AsyncGenerator, Iterable, Optional
 
 import torch
@@ -29,6 +30,7 @@ from weft.stream._group import Group
 from weft.stream._options import check
 
 logger = logging.getLogger(__name__)
+logger.setLevel(os.getenv("NRL_LOG_LEVEL", "INFO").upper())  # as NeMo-RL's own: its root logger is at WARNING
 
 Batch = list[tuple[str, torch.Tensor]]
 

@@ -88,9 +88,8 @@ def _serve(conn: Any, paths: list[str], maker: str, arguments: dict[str, Any]) -
         try:
             if engine is None:
                 engine = getattr(importlib.import_module(module), function)(**arguments)
-                for name in ("weft.verl", "weft.nemo"):
+                for name in ("weft.verl", "weft.nemo"):  # which say by themselves how much they log
                     logging.getLogger(name).addHandler(handler)
-                    logging.getLogger(name).setLevel(logging.INFO)
             if method in _OURS:
                 value = _OURS[method](engine, *args, **kwargs)
             elif method == "log":
