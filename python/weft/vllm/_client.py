@@ -221,8 +221,12 @@ def _request(verb: str, server: str, path: str, body: Any, timeout_s: float) -> 
     except urllib.error.HTTPError as error:
         text = error.read(1 << 16).decode(errors="replace").strip()
         hint = ""
-        if error.code == 404:
+        if error.code == 404 and path == "/health":
+            hint = ": every vLLM server has this route; give its address alone, \"http://host:port\""
+        elif error.code == 404:
             hint = ": this server has no such route; start it with VLLM_SERVER_DEV_MODE=1 (python -m weft.vllm says which routes)"
+        elif path == "/init_weight_transfer_engine" and "WEFT-E" not in text:
+            hint = ": is weft its backend? Start it with --weight-transfer-config '{\"backend\": \"weft\"}'; it said"
         return _Failure(server, f"{where} answered {error.code}{hint}: {text[:_BODY] or 'nothing'}", False)
     except TimeoutError:
         return _Failure(server, f"{where}: no answer within {timeout_s:.0f} s", True)

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """weft.vllm beside doubles of each generation of vLLM's interface (doubles/vllm/vllm_double.py): the real vLLM is in
 tests/engines. Jobs are real ones, over shm."""
+import contextlib
+import http.server
 import importlib
 import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 import types
 
@@ -538,6 +541,48 @@ def test_client__explains_a_route_that_is_not_there(tmp_path):
     with running(tmp_path, "0.17.1", extension=True) as (server,):
         with pytest.raises(weft.HostFailed, match="VLLM_SERVER_DEV_MODE=1"):
             weft.vllm.HTTPClient(server.url).start()
+
+
+@contextlib.contextmanager
+def answering(code, body):
+    """A server that says the same to everything."""
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST
+
+        def log_message(self, *_):
+            pass
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_client__of_a_server_with_another_backend_says_how_to_start_it():
+    with answering(500, b"NCCLWeightTransferInitInfo got an unexpected argument") as url:
+        with pytest.raises(weft.HostFailed) as found:
+            weft.vllm.HTTPClient(url).init([{}])
+    assert "answered 500: is weft its backend? Start it with --weight-transfer-config '{\"backend\": \"weft\"}'; it said: NCCL" \
+        in str(found.value)
+    with answering(500, b"WEFT-E130 nobody came") as url:
+        with pytest.raises(weft.HostFailed, match="answered 500: WEFT-E130 nobody came"):
+            weft.vllm.HTTPClient(url).init([{}])
+
+
+def test_client__with_a_path_behind_the_servers_address_says_to_leave_it_out():
+    with answering(404, b"Not Found") as url:
+        with pytest.raises(weft.WaitTimeout, match='v1/health answered 404: .*give its address alone, "http://host:port"'):
+            weft.vllm.HTTPClient(url + "/v1").wait_ready(timeout_s=0.1)
 
 
 def test_client__has_a_deadline():
