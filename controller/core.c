@@ -133,10 +133,14 @@ static int choose_routing(struct controller *controller, struct error *error)
 				 options->order ? options->order : ORDER_DEFAULT, error);
 	if (!rc)
 		rc = plan_options_check(rules->policy, &rules->options, error);
+	if (!rc)
+		rc = commit_parse(&rules->commit,
+				  options->commit ? options->commit : COMMIT_DEFAULT, error);
 	/* the rows' own names outlive the caller's strings */
 	if (!rc) {
 		options->policy = rules->policy->name;
 		options->order = rules->options.order->name;
+		options->commit = commit_name(rules->commit);
 	}
 	return rc;
 }

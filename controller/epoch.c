@@ -81,8 +81,10 @@ static void go_on(struct epoch *epoch, struct party *party, enum leg leg)
 
 static int compare_records(const void *a, const void *b)
 {
-	return compare_u64(((const struct endpoint_record *)a)->peer.rank,
-			   ((const struct endpoint_record *)b)->peer.rank);
+	const struct member *x = &((const struct endpoint_record *)a)->peer;
+	const struct member *y = &((const struct endpoint_record *)b)->peer;
+
+	return x->role != y->role ? compare_u64(x->role, y->role) : compare_u64(x->rank, y->rank);
 }
 
 /* Sorts the records into plan order and refuses what the peers could not use. */
@@ -168,29 +170,32 @@ static const struct endpoint_record *record_for(const struct party *from, uint32
 	return &from->endpoints.records[found - from->peers];
 }
 
-static int describe(struct peer_endpoints *out, const struct party *peer, uint32_t to)
+/* Mates are told of the memory that they share alone, trainers of all the rest. */
+static int describe(struct peer_endpoints *out, const struct party *peer, uint32_t to, bool mate)
 {
 	const struct message_endpoints *from = &peer->endpoints;
 	const struct endpoint_record *record = record_for(peer, to);
+	const struct region_record *regions = mate ? from->shared : from->regions;
+	size_t region_count = mate ? from->shared_count : from->region_count;
+	size_t place_count = mate ? 0 : from->place_count;
 
 	out->member = peer->worker->who;
 	out->incarnation = peer->worker->hello.incarnation;
-	out->copies = from->copies;
-	out->regions = memory_zalloc(from->region_count, sizeof(*out->regions));
+	out->copies = mate ? 0 : from->copies;
+	out->regions = memory_zalloc(region_count, sizeof(*out->regions));
 	if (!out->regions)
 		return -ERROR_MEMORY;
-	for (size_t i = 0; i < from->region_count; i++) {
-		out->regions[i].region = from->regions[i].region;
-		out->regions[i].length = from->regions[i].length;
+	for (size_t i = 0; i < region_count; i++) {
+		out->regions[i].region = regions[i].region;
+		out->regions[i].length = regions[i].length;
 		out->region_count++;
-		if (copy_bytes(&out->regions[i].bytes, from->regions[i].bytes,
-			       from->regions[i].length))
+		if (copy_bytes(&out->regions[i].bytes, regions[i].bytes, regions[i].length))
 			return -ERROR_MEMORY;
 	}
 	if (copy_bytes((unsigned char **)&out->places, (const unsigned char *)from->places,
-		       from->place_count * sizeof(*from->places)))
+		       place_count * sizeof(*from->places)))
 		return -ERROR_MEMORY;
-	out->place_count = from->place_count;
+	out->place_count = place_count;
 	out->record_length = record->length;
 	return copy_bytes(&out->record, record->bytes, record->length);
 }
@@ -205,8 +210,11 @@ int epoch_peers(const struct epoch *epoch, uint32_t index, struct message_peers 
 	if (!peers->peers)
 		return -ERROR_MEMORY;
 	for (size_t i = 0; i < party->peer_count; i++) {
+		const struct party *peer = &epoch->parties[party->peers[i]];
+
 		peers->peer_count++;
-		if (describe(&peers->peers[i], &epoch->parties[party->peers[i]], index))
+		if (describe(&peers->peers[i], peer, index,
+			     peer->worker->who.role == party->worker->who.role))
 			return -ERROR_MEMORY;
 	}
 	return 0;

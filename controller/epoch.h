@@ -21,6 +21,7 @@
 #include "base/pool.h"
 #include "base/text.h"
 #include "controller/worker.h"
+#include "job/commit.h"
 #include "job/parallel.h"
 #include "routing/plan/order.h"
 #include "routing/plan/table.h"
@@ -36,7 +37,8 @@ enum leg {
 struct party {
 	struct worker *worker;              /* held */
 	enum leg leg;
-	uint32_t *peers;                    /* party indexes, in plan order */
+	uint32_t *peers;                    /* party indexes, in plan order: trainers first. An inference
+					       rank's mates (job/commit.h) are peers too */
 	size_t peer_count, peers_ready;     /* of them, not PLANNED any more */
 	uint64_t plan_ms;                   /* when the plan was sent last */
 	struct message_endpoints endpoints; /* not PLANNED: records in plan order */
@@ -63,6 +65,7 @@ struct epoch_rules {
 	const struct infer_spec *infer;
 	const struct policy *policy;
 	struct plan_options options;
+	enum commit commit;
 	bool topology_from_workers; /* instead of the options': as they report */
 };
 
@@ -97,13 +100,17 @@ void epoch_check(const struct epoch *epoch, uint64_t now_ms);
  * that says of the first pair with bytes to move which none reaches why. */
 int epoch_pairs(struct pairs **pairs, struct pool *pool, const struct epoch *epoch,
 		struct error *error);
-int epoch_pairs_check(const struct epoch *epoch, struct error *error);
+int epoch_pairs_check(const struct epoch *epoch, const struct epoch_rules *rules, struct error *error);
 /* "" where there is one for all. */
 const char *epoch_pair_transport(const struct epoch *epoch, struct member a, struct member b);
+
+/* Behind what is wrong between two inference ranks that agree (job/commit.h). */
+#define EPOCH_MATES_WHY \
+	". They show versions together, so they must reach each other: --commit rank lets each show its own"
 
 /* epoch_cluster.c, epoch_rows.c: of epoch_plan */
 int epoch_cluster(struct topology **topology, const struct epoch *epoch, struct actions *actions,
 		  struct error *error);
-int epoch_number_rows(struct epoch *epoch);
+int epoch_number_rows(struct epoch *epoch, const struct epoch_rules *rules);
 
 #endif

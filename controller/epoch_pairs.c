@@ -70,6 +70,18 @@ int epoch_pairs(struct pairs **out, struct pool *pool, const struct epoch *epoch
 	return rc;
 }
 
+/* The first of the list that both inference ranks have and that reaches; its count: none. */
+static uint32_t mates_transport(const struct pairs *pairs, uint32_t a, uint32_t b)
+{
+	for (uint32_t i = 0; i < pairs->list.count; i++) {
+		uint32_t reach = pairs_side(pairs, ROLE_INFERENCE, a, i)->reach;
+
+		if (reach && reach == pairs_side(pairs, ROLE_INFERENCE, b, i)->reach)
+			return i;
+	}
+	return pairs->list.count;
+}
+
 /* Why this one of the list does not do. */
 static void add_reason(struct text *text, const char *name, const struct worker *from,
 		       const struct worker *to)
@@ -86,7 +98,7 @@ static void add_reason(struct text *text, const char *name, const struct worker 
 		text_format(text, "one reaches '%.80s', the other '%.80s'", a->reach, b->reach);
 }
 
-/* Routing takes who reaches, so nobody who holds what this route brings does. */
+/* Routing takes who reaches, so nobody who holds what this route brings does. tensor NULL: they are mates. */
 static int refuse(const struct epoch *epoch, const struct worker *from, const struct worker *to,
 		  const char *tensor, struct error *error)
 {
@@ -96,7 +108,9 @@ static int refuse(const struct epoch *epoch, const struct worker *from, const st
 	struct text reasons = {0}, others = {0};
 
 	transports_text(list, names);
-	if (epoch->trainers > 1)
+	if (!tensor)
+		text_add(&others, EPOCH_MATES_WHY);
+	else if (epoch->trainers > 1)
 		text_format(&others, "; no trainer that holds these rows of %.200s reaches it",
 			    tensor);
 	for (uint32_t i = 0; i < list->count; i++)
@@ -113,13 +127,28 @@ static int refuse(const struct epoch *epoch, const struct worker *from, const st
 	return -ERROR_UNSUPPORTED;
 }
 
-int epoch_pairs_check(const struct epoch *epoch, struct error *error)
+static int check_mates(const struct epoch *epoch, const struct epoch_rules *rules,
+		       struct error *error)
+{
+	const struct pairs *pairs = epoch->problem->pairs;
+	uint32_t ranks = epoch->count - epoch->trainers, mate;
+
+	for (uint32_t rank = 0; pairs && rank < ranks; rank++)
+		if (commit_decider(rules->commit, rank, rules->infer->tp, &mate) &&
+		    mates_transport(pairs, mate, rank) == pairs->list.count)
+			return refuse(epoch, epoch->parties[epoch->trainers + mate].worker,
+				      epoch->parties[epoch->trainers + rank].worker, NULL, error);
+	return 0;
+}
+
+int epoch_pairs_check(const struct epoch *epoch, const struct epoch_rules *rules,
+		      struct error *error)
 {
 	const struct table *table = epoch->table;
 	size_t r = table_unreached(table);
 
 	if (r == table->route_count)
-		return 0;
+		return check_mates(epoch, rules, error);
 	return refuse(epoch, epoch->parties[table->routes[r].trainer].worker,
 		      epoch->parties[epoch->trainers + table->routes[r].inference].worker,
 		      table->problem->tensors[table->routes[r].tensor].name, error);
@@ -131,6 +160,8 @@ const char *epoch_pair_transport(const struct epoch *epoch, struct member a, str
 
 	if (!pairs)
 		return "";
+	if (a.role == b.role)
+		return pairs->list.names[mates_transport(pairs, a.rank, b.rank)];
 	return a.role == ROLE_TRAINER ? pairs_name(pairs, a.rank, b.rank)
 				      : pairs_name(pairs, b.rank, a.rank);
 }

@@ -110,27 +110,39 @@ static int build_problem(struct epoch *epoch, const struct epoch_rules *rules, s
 	return rc;
 }
 
-static int check_hosts(const struct epoch *epoch, struct error *error)
+static int check_host(const struct worker *from, const struct worker *to, const char *why,
+		      struct error *error)
 {
-	const struct table *table = epoch->table;
 	char a[MEMBER_TEXT_BYTES], b[MEMBER_TEXT_BYTES];
 
-	for (size_t r = 0; r < table->route_count; r++) {
-		const struct worker *from = epoch->parties[table->routes[r].trainer].worker;
-		const struct worker *to =
-			epoch->parties[epoch->trainers + table->routes[r].inference].worker;
+	if (!from->declare.transport || strcmp(from->declare.transport, "shm") != 0 ||
+	    same_host(from, to))
+		return 0;
+	return error_set(error, ERROR_UNSUPPORTED,
+			 "transport shm needs one host: %s is on %.200s (boot id %.64s), "
+			 "%s is on %.200s (boot id %.64s); between hosts use --transport "
+			 "tcp, or verbs where both have RDMA%s",
+			 member_text(from->who, a), from->hello.host, from->hello.host_id,
+			 member_text(to->who, b), to->hello.host, to->hello.host_id, why);
+}
 
-		if (!from->declare.transport || strcmp(from->declare.transport, "shm") != 0 ||
-		    same_host(from, to))
-			continue;
-		return error_set(error, ERROR_UNSUPPORTED,
-				 "transport shm needs one host: %s is on %.200s (boot id %.64s), "
-				 "%s is on %.200s (boot id %.64s); between hosts use --transport "
-				 "tcp, or verbs where both have RDMA",
-				 member_text(from->who, a), from->hello.host, from->hello.host_id,
-				 member_text(to->who, b), to->hello.host, to->hello.host_id);
-	}
-	return 0;
+static int check_hosts(const struct epoch *epoch, const struct epoch_rules *rules,
+		       struct error *error)
+{
+	const struct table *table = epoch->table;
+	uint32_t ranks = epoch->count - epoch->trainers, mate;
+	int rc = 0;
+
+	for (size_t r = 0; r < table->route_count && !rc; r++)
+		rc = check_host(epoch->parties[table->routes[r].trainer].worker,
+				epoch->parties[epoch->trainers + table->routes[r].inference].worker,
+				"", error);
+	for (uint32_t rank = 0; rank < ranks && !rc; rank++)
+		if (commit_decider(rules->commit, rank, rules->infer->tp, &mate))
+			rc = check_host(epoch->parties[epoch->trainers + rank].worker,
+					epoch->parties[epoch->trainers + mate].worker,
+					EPOCH_MATES_WHY, error);
+	return rc;
 }
 
 int epoch_plan(struct epoch *epoch, const struct epoch_rules *rules, struct actions *actions,
@@ -149,12 +161,12 @@ int epoch_plan(struct epoch *epoch, const struct epoch_rules *rules, struct acti
 	if (!rc)
 		rc = table_plan(&epoch->table, epoch->problem, rules->policy, &options, error);
 	if (!rc)
-		rc = check_hosts(epoch, error);
+		rc = check_hosts(epoch, rules, error);
 	if (!rc)
-		rc = epoch_pairs_check(epoch, error);
+		rc = epoch_pairs_check(epoch, rules, error);
 	if (!rc)
 		rc = order_sends(epoch->table, &epoch->sends, error);
-	return rc ? rc : epoch_number_rows(epoch);
+	return rc ? rc : epoch_number_rows(epoch, rules);
 }
 
 int epoch_unwanted(const struct epoch *epoch, struct text *names, size_t *count)

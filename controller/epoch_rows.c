@@ -49,8 +49,8 @@ static int number_pieces(struct epoch *epoch)
 	return 0;
 }
 
-/* The ranks that exchange bytes with the party. */
-static int find_peers(struct epoch *epoch, struct party *party)
+/* The ranks that exchange bytes with the party, then those that it agrees with. */
+static int find_peers(struct epoch *epoch, const struct epoch_rules *rules, struct party *party)
 {
 	enum role role = party->worker->who.role, other = other_role(role);
 	uint32_t world = world_of(epoch, other);
@@ -59,9 +59,13 @@ static int find_peers(struct epoch *epoch, struct party *party)
 	bool *met = memory_zalloc(world, sizeof(*met));
 	size_t n = 0;
 
+	uint32_t self = party->worker->who.rank, ranks = world_of(epoch, ROLE_INFERENCE), mates = 0;
+
 	WEFT_ASSERT(!party->peers);
 	if (!met)
 		return -ERROR_MEMORY;
+	if (role == ROLE_INFERENCE)
+		mates = commit_mates(rules->commit, self, ranks, rules->infer->tp, NULL);
 	for (size_t k = first[0]; k < first[1]; k++) {
 		uint32_t rank = route_rank(&epoch->table->routes[epoch->of[role].routes[k]], other);
 
@@ -69,15 +73,21 @@ static int find_peers(struct epoch *epoch, struct party *party)
 		n += !met[rank];
 		met[rank] = true;
 	}
-	party->peers = pool_array(&epoch->pool, n, sizeof(*party->peers));
+	party->peers = pool_array(&epoch->pool, n + mates, sizeof(*party->peers));
 	for (uint32_t rank = 0; party->peers && rank < world; rank++)
 		if (met[rank])
 			party->peers[party->peer_count++] = before + rank;
 	memory_free(met);
-	return party->peers ? 0 : -ERROR_MEMORY;
+	if (!party->peers)
+		return -ERROR_MEMORY;
+	if (mates)
+		commit_mates(rules->commit, self, ranks, rules->infer->tp, party->peers + n);
+	for (; mates; mates--)
+		party->peers[party->peer_count++] += epoch->trainers;
+	return 0;
 }
 
-int epoch_number_rows(struct epoch *epoch)
+int epoch_number_rows(struct epoch *epoch, const struct epoch_rules *rules)
 {
 	int rc = order_group(epoch->table, ROLE_TRAINER, &epoch->of[ROLE_TRAINER], NULL);
 
@@ -86,7 +96,7 @@ int epoch_number_rows(struct epoch *epoch)
 	if (!rc)
 		rc = number_pieces(epoch);
 	for (uint32_t i = 0; !rc && i < epoch->count; i++)
-		rc = find_peers(epoch, &epoch->parties[i]);
+		rc = find_peers(epoch, rules, &epoch->parties[i]);
 	return rc;
 }
 
@@ -238,11 +248,13 @@ int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *p
 	for (size_t i = 0; !rc && i < party->peer_count; i++) {
 		const struct worker *peer = epoch->parties[party->peers[i]].worker;
 
-		WEFT_ASSERT_OP(peer->who.role, !=, worker->who.role);
+		WEFT_ASSERT(peer->who.role != worker->who.role ||
+			    worker->who.role == ROLE_INFERENCE);
 		plan->peers[i].member = peer->who;
 		plan->peers[i].host = memory_string(peer->hello.host);
 		plan->peer_count++;
-		filling.peer_of[peer->who.rank] = (uint32_t)i;
+		if (peer->who.role != worker->who.role)
+			filling.peer_of[peer->who.rank] = (uint32_t)i;
 		plan->peers[i].transport =
 			memory_string(epoch_pair_transport(epoch, worker->who, peer->who));
 		rc = plan->peers[i].host && plan->peers[i].transport ? 0 : -ERROR_MEMORY;

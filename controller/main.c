@@ -54,6 +54,9 @@ static const struct option_row {
 	 "who sends what (default " POLICY_DEFAULT "): "},
 	{"order", "WEFT_ORDER", "NAME", KIND_TEXT, AT(shell.controller.order),
 	 "in which order each trainer sends (default " ORDER_DEFAULT "): "},
+	{"commit", "WEFT_COMMIT", "WHO", KIND_TEXT, AT(shell.controller.commit),
+	 "which inference ranks show a version together: engine (default), those of one engine; job, all; "
+	 "rank, none (docs/versions.md)"},
 	{"sessions-max", "WEFT_SESSIONS_MAX", "N", KIND_COUNT, AT(shell.controller.sessions_max),
 	 "inference ranks one trainer may write to, for policies that can limit it (default: any)"},
 	{"topology", "WEFT_TOPOLOGY", "WHAT", KIND_TEXT, AT(topology),

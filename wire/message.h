@@ -111,6 +111,8 @@ struct message_endpoints {      /* leg 1; and, with `from`, one item of leg 2 */
 	uint32_t copies;           /* inference: 1 or 2; trainers: 0 */
 	struct param_place *places; /* inference: copies * parameters, copy-major */
 	size_t place_count;
+	struct region_record *shared; /* inference: memory for ranks that agree with it (job/commit.h) */
+	size_t shared_count;
 	struct endpoint_record *records;
 	size_t record_count;
 };
@@ -118,7 +120,7 @@ struct message_endpoints {      /* leg 1; and, with `from`, one item of leg 2 */
 struct peer_endpoints {
 	struct member member;
 	uint64_t incarnation;
-	struct region_record *regions;
+	struct region_record *regions; /* of one that this rank agrees with: what is shared, and no places */
 	size_t region_count;
 	uint32_t copies;
 	struct param_place *places;

@@ -3,8 +3,9 @@
  * message_endpoints.c -- how to reach a worker's memory: what it says (leg 1), and what the
  * others said (leg 2).
  *
- *   endpoints {"attempt":1, "regions":[..], "copies":1, "places":[..], "records":[..]}
- *             trainers have no memory that others write: regions, copies and places are absent
+ *   endpoints {"attempt":1, "regions":[..], "copies":1, "places":[..], "shared":[..],
+ *             "records":[..]}
+ *             trainers have no memory that others write: regions, copies, places and shared are absent
  *   peers     {"attempt":1, "peers":[[[role, rank], incarnation, regions, copies, places,
  *                                     record bin], ..]}
  *
@@ -12,6 +13,7 @@
  *   places    [[region, offset], ..]        copies * parameters, copy-major:
  *             copy 0: p0 p1 .. pn | copy 1: p0 p1 .. pn
  *   records   [[[role, rank], bin], ..]     bin: one endpoint record, meant for that peer
+ *   shared    as regions: for inference ranks that agree with this one, whose regions in leg 2 they are
  *
  * Exports and records may hold keys that open memory: no error message and no log line shows them.
  */
@@ -44,6 +46,8 @@ static const struct codec_field endpoints_fields[] = {
 	FIELD_OPTIONAL_U32(struct message_endpoints, copies, LIMIT_COPIES),
 	FIELD_OPTIONAL_LIST(struct message_endpoints, places, place_count, struct param_place,
 			    place_record, LIMIT_COPIES *LIMIT_PARAMS),
+	FIELD_OPTIONAL_LIST(struct message_endpoints, shared, shared_count, struct region_record,
+			    region_record, LIMIT_REGIONS),
 	FIELD_LIST(struct message_endpoints, records, record_count, struct endpoint_record,
 		   endpoint_record, LIMIT_PEERS),
 };

@@ -307,6 +307,7 @@ static void random_endpoints(struct message_endpoints *to, uint64_t *state)
 	to->attempt = number32(state);
 	to->regions = regions(&to->region_count, state);
 	to->places = places(&to->copies, &to->place_count, state);
+	to->shared = regions(&to->shared_count, state);
 	to->records = list(&to->record_count, sizeof(*to->records), state);
 	for (size_t i = 0; i < to->record_count; i++) {
 		to->records[i].peer = member(state);

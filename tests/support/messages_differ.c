@@ -125,6 +125,7 @@ static const char *endpoints_differ(const struct message_endpoints *a,
 	SAME_EACH(regions, region_count, region_differs);
 	SAME_NUMBER(copies);
 	SAME_EACH(places, place_count, place_differs);
+	SAME_EACH(shared, shared_count, region_differs);
 	SAME_EACH(records, record_count, record_differs);
 	return NULL;
 }

@@ -157,6 +157,7 @@ void simulation_controller_start(struct simulation *simulation)
 	struct controller_options core = {
 		.job = "demo",
 		.policy = options->policy,
+		.commit = options->commit,
 		.heartbeat_ms = 500,
 		.lost_ms = 5000,
 		.join_timeout_ms = options->join_timeout_ms,
@@ -410,6 +411,7 @@ struct simulation *simulation_new(const struct simulation_options *options)
 	DEFAULT(train, "world=2,source=gathered");
 	DEFAULT(infer, "engines=1,tp=2");
 	DEFAULT(policy, "greedy");
+	DEFAULT(commit, "rank");
 	DEFAULT(latency_ms, 1);
 	DEFAULT(open_ms, 2);
 	DEFAULT(connect_ms, 2);
