@@ -144,6 +144,11 @@ int transport_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadl
 	return 0;
 }
 
+void transport_endpoint_guest(struct transport_endpoint *endpoint)
+{
+	endpoint->guest = true;
+}
+
 const char *transport_endpoint_path(const struct transport_endpoint *endpoint)
 {
 	return endpoint->path;

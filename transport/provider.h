@@ -263,6 +263,7 @@ struct transport_endpoint {
 	struct transport_stats stats;
 	uint64_t sequence;               /* of the last signal sent */
 	uint64_t alive_at_ns;            /* when the peer was last seen alive */
+	bool guest;                      /* the peer knows memory of weft's alone: transport_endpoint_guest */
 };
 
 /* 0, or the message why nothing can be posted now. */

@@ -187,6 +187,9 @@ int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *
  * connect has probed it already, this is nothing. A path that fails breaks the endpoint. */
 int transport_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			     struct error *error);
+/* The peer is told of no region but small ones of weft's own: whatever else may be open to peers of this domain, none of it
+ * is its, and closing waits for it no more than for one that was stopped. */
+void transport_endpoint_guest(struct transport_endpoint *endpoint);
 /* Over which network the bytes of this pair go, for messages about one that is silent ("tcp, eth0 10.0.0.1 to
  * 10.0.0.2:4711"); "" before it was probed, and where there is no network. It stays where it is. */
 const char *transport_endpoint_path(const struct transport_endpoint *endpoint);

@@ -141,6 +141,7 @@ def test_wrong_flags__say_what_and_exit_2(tmp_path):
          "which ranks to wait for, also where programs declare tensors of their own (weft.h)"),
         ([jobs.CONTROLLER, "--join-timeout", "soon"], "soon"),
         ([jobs.CONTROLLER, "--train", "world=2", "--infer", "tp=2", "--policy", "best"], "these are: greedy, "),
+        ([jobs.CONTROLLER, "--train", "world=2", "--infer", "tp=2", "--commit", "most"], "--commit 'most' is none of engine"),
         ([jobs.WEFT, "model", "tensors"], ""),
         ([jobs.WEFT, "route", "plan"], "--model"),
         ([jobs.WEFT, "nothing"], "nothing"),

@@ -159,13 +159,25 @@ def test_pair_that_nothing_reaches__is_refused_by_name_and_everyone_hears_what_t
 def test_trainers_of_two_hosts__each_send_to_their_own_where_nothing_crosses(tmp_path, models):
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         job.hosts = {"trainer-1": "far", "inference-1": "far"}
-        job.controller("--topology", "workers", "--policy", "first-holder", "--dump", tmp_path / "live.json")
+        job.controller("--topology", "workers", "--policy", "first-holder", "--dump", tmp_path / "live.json",
+                       "--commit", "rank")
         job.workers("--transport", "auto", "--verify")
         job.succeed()
         job.verify(jobs.expected(models["qwen2"], INFER), [1, 2])
     live = json.loads((tmp_path / "live.json").read_text())
     assert {(route["trainer"], route["inference"]) for route in live["routes"]} == {(0, 0), (1, 1)}
     jobs.weft("route", "verify", tmp_path / "live.json", "--model", models["qwen2"])
+
+
+def test_engine_of_two_hosts__whose_ranks_cannot_reach_each_other_is_refused_by_name(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.hosts = {"trainer-1": "far", "inference-1": "far"}
+        job.controller("--topology", "workers", "--policy", "first-holder")
+        job.workers("--transport", "auto")
+        assert set(job.wait(20).values()) == {78}, job.said()
+        said = last_error(job.processes["inference-1"])
+        assert "no transport of shm,verbs gets from inference 0 (host " in said and "to inference 1 (host far)" in said
+        assert "They show versions together" in said and "--commit rank lets each show its own" in said
 
 
 MIXED = {  # flags of trainers, of inference ranks; how pieces go by shm and by tcp

@@ -148,6 +148,9 @@ void world_rank_acts(struct world *world, uint32_t r)
 		world->publications++;
 		open_wait(world, rank);
 		break;
+	case RECEIVE_MEET: /* these decide by themselves: see test_sim_commit.c */
+		world_find(world, "rank %u meets others", r);
+		break;
 	case RECEIVE_FAIL:
 		world_tell(world, "rank %u: %s", r, rank->receiver.error.text);
 		rank->over = step.broken;

@@ -159,12 +159,12 @@ void cuda_endpoint_close(struct transport_endpoint *endpoint)
 {
 	struct cuda_endpoint *cuda = ((struct shm_endpoint *)endpoint->state)->more;
 	struct cuda_domain *domain = cuda_domain_of(endpoint->domain);
-	uintptr_t at;
+	uintptr_t at = 0;
 	uint64_t bytes;
 
 	if (getpid() == endpoint->domain->pid) {
 		close_stream(cuda, domain->device);
-		bytes = exported_range(domain, &at);
+		bytes = endpoint->guest ? 0 : exported_range(domain, &at);
 		shm_late_hold_mapped(endpoint, &cuda->late, at, bytes);
 	}
 	memory_free(cuda->late);

@@ -159,7 +159,7 @@ int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_error *error
 	for (size_t i = 0; i < plan->peer_count; i++)
 		ours.bytes += plan->peers[i].bytes;
 	ours.pieces = plan->row_count;
-	ours.peers = (uint32_t)plan->peer_count;
+	ours.peers = (uint32_t)worker->epoch->peer_count;
 	abi_give(ABI_PLAN_VIEW, &ours, view);
 	return 0;
 }

@@ -67,6 +67,7 @@ void join_undo(struct weft_worker *worker)
 int join_open(struct weft_worker *worker, const struct message_plan *plan,
 	      struct message_endpoints *endpoints, struct error *error)
 {
+	uint64_t shown;
 	const struct epoch_options options = {
 		.self = worker->self,
 		.name = worker->self_name,
@@ -84,8 +85,8 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 		.params = &worker->params,
 		.landing_bytes = worker->landing_bytes,
 		.update_timeout_ms = worker->update_timeout_ms,
+		.shown = versions_begin(&worker->versions, &shown) ? shown : 0,
 	};
-
 	int rc;
 
 	join_undo(worker);

@@ -24,7 +24,9 @@ int weft_read_begin(const weft_worker *worker, uint64_t *version)
 {
 	if (!worker || !version)
 		return -WEFT_E_USAGE;
-	return versions_begin(&worker->versions, version) ? 0 : WEFT_NONE;
+	/* looking is the only thing that is written */
+	return versions_begin((struct versions *)(uintptr_t)&worker->versions, version) ? 0
+											: WEFT_NONE;
 }
 
 int weft_read_end(const weft_worker *worker, uint64_t version)

@@ -57,7 +57,7 @@ int worker_tell(struct weft_worker *worker, const struct error *why, uint32_t mo
 	if (control_running(worker->control) && !control_welcomed(worker->control))
 		wait_ms = least(wait_ms, TELL_SHORT_MS);
 	if (control_running(worker->control))
-		control_failure(worker->control, why, atomic_load(&worker->versions.published));
+		control_failure(worker->control, why, versions_published(&worker->versions));
 	else
 		rc = start(worker, why, wait_ms, error);
 	if (!rc && !control_settle(worker->control, wait_ms))
@@ -78,7 +78,7 @@ void worker_tell_unhandled(struct weft_worker *worker)
 			    least(worker->join_timeout_ms, TELL_SHORT_MS), &untold);
 	else if (health_end(&worker->health, &worker->unhandled)) /* leaving waits for it */
 		control_failure(worker->control, &worker->unhandled,
-				atomic_load(&worker->versions.published));
+				versions_published(&worker->versions));
 }
 
 int weft_fail(weft_worker *worker, int code, const char *text, weft_error *error)

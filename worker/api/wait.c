@@ -33,7 +33,7 @@ int weft_update_try_wait(weft_worker *worker, uint64_t version, uint32_t timeout
 
 uint64_t weft_published(const weft_worker *worker)
 {
-	return worker ? atomic_load(&worker->versions.published) : 0;
+	return worker ? versions_published(&worker->versions) : 0;
 }
 
 int weft_tainted(const weft_worker *worker)

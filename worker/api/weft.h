@@ -144,7 +144,9 @@ WEFT_API int weft_open(weft_worker **worker, const weft_options *options, weft_e
  *     weft_join                 call it again: it goes on where it was, and so does its deadline
  *     weft_update_begin         nothing was begun: begin again
  *     weft_update_wait          as after its deadline: memory is open, the rank tainted (without
- *                               shadow), what arrived still counts when the same version is waited for
+ *                               shadow), what arrived still counts when the same version is waited for. Before
+ *                               the engine's other ranks were there nothing has happened; once the hook is
+ *                               through, readers may be shown the version at any time
  *     weft_update_try_begin     the try goes on with its clock; so does weft_update_try_wait
  *     weft_update_write, _all,  the update is open, but part of a tensor may be on its way: all that is
  *     _bucket, weft_update_replay   left of it is weft_update_abort; a later version is complete
@@ -451,7 +453,9 @@ WEFT_API int weft_update_abort(weft_worker *worker, const char *why, weft_error 
 #define WEFT_AGAIN 3        /* weft_update_try_*: not yet */
 
 /* Opens this rank's memory for `version`, waits for all its signals, verifies, calls the hook of
- * weft_set_post_load, publishes. From here until it returns 0 the memory may change (without shadow).
+ * weft_set_post_load, publishes: together with the other ranks of its engine (weft-controller --commit), so it
+ * begins when all of them are in it for the same version, fails when one of them does (WEFT_E_ABORTED with its words), and readers
+ * of all are shown the version at once. From that beginning until it returns 0 the memory may change (without shadow).
  * version == published: returns at once; older: WEFT_E_VERSION. A failed update leaves the rank tainted (without shadow):
  * readers get WEFT_NONE until a later update succeeds. *published may be NULL. */
 WEFT_API int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,

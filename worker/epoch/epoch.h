@@ -44,6 +44,7 @@ struct epoch_options {
 	/* inference rank */
 	const struct layout *layout;
 	struct params *params;
+	uint64_t shown;                /* the version that its readers are shown before the epoch runs; 0: none */
 	uint64_t landing_bytes;        /* of all windows, but for the least that each has */
 	uint32_t update_timeout_ms;    /* 0: the plan's */
 };
@@ -54,7 +55,7 @@ struct peer {
 	char name[PEER_NAME_BYTES];        /* "trainer 3 (host b)" */
 	struct transport_endpoint *endpoint;
 	const struct peer_endpoints *theirs;
-	struct transport_remote **remotes; /* as theirs->regions; trainers only */
+	struct transport_remote **remotes; /* as theirs->regions; trainers, and of mates */
 	void **pinned;                     /* the same: mapped memory of the host, for kernels that store there; or NULL */
 	uint64_t first_piece;              /* the pair's pieces, and their checksums, among all pairs' */
 	bool landed;                       /* some of it goes into a window of the inference rank's, */
@@ -68,8 +69,11 @@ struct epoch {
 	const struct message_plan *plan;   /* the control core's, which outlives it */
 	bool sums;                         /* pieces are summed */
 	uint32_t wait_ms;                  /* default of waits inside updates */
-	struct peer *peers;                /* as plan->peers */
+	struct peer *peers;                /* as plan->peers: those that bytes go to or come from, */
 	size_t peer_count;
+	struct peer *mates;                /* and behind them inference ranks that this one agrees with: the first of */
+	size_t mate_count;                 /* them decides for it if its rank is lower, and it for the others */
+	struct transport_region *word;     /* where there are mates: see epoch_word */
 	struct send_plan send;             /* trainer */
 	struct receive_plan receive;       /* inference rank */
 	uint32_t holders;
@@ -109,6 +113,18 @@ static inline uint32_t epoch_sums_region(const struct epoch *epoch)
 static inline uint32_t epoch_window_region(const struct epoch *epoch)
 {
 	return epoch_sums_region(epoch) + 1;
+}
+
+/* What mates share: the version that ranks show, which who decides stores here, and what is on its way to one of them. */
+#define WORD_REGION_BYTES 4096u
+#define WORD_OUT_AT       64u
+
+/* That rank decides when this one shows a version; NULL: this one does. */
+static inline const struct peer *epoch_decider(const struct epoch *epoch)
+{
+	return epoch->mate_count && epoch->mates[0].plan->member.rank < epoch->options.self.rank
+		       ? &epoch->mates[0]
+		       : NULL;
 }
 
 /* PEER_LOST when the peer's process is provably gone. */

@@ -13,6 +13,11 @@
 #include <stdio.h>
 #include <string.h>
 
+static size_t all_peers(const struct epoch *epoch)
+{
+	return epoch->peer_count + epoch->mate_count;
+}
+
 static int copy_record(unsigned char **bytes, size_t *length, const unsigned char *record,
 		       size_t record_length, struct error *error)
 {
@@ -43,6 +48,23 @@ static int export_region(const struct transport_region *region, size_t number,
 	return copy_record(&out->bytes, &out->length, record, length, error);
 }
 
+/* Mates alone are told of it. */
+static int export_word(const struct epoch *epoch, struct message_endpoints *endpoints,
+		       struct error *error)
+{
+	struct message_endpoints shared = {0};
+	int rc;
+
+	if (!epoch->word)
+		return 0;
+	shared.regions = endpoints->shared = memory_zalloc(1, sizeof(*endpoints->shared));
+	if (!shared.regions)
+		return memory_error(error, "exporting regions", sizeof(*endpoints->shared));
+	rc = export_region(epoch->word, 0, &shared, error);
+	endpoints->shared_count = shared.region_count;
+	return rc;
+}
+
 /* The parameters' regions, then the one for checksums and that of windows. */
 static int export_regions(const struct epoch *epoch, struct message_endpoints *endpoints,
 			  struct error *error)
@@ -64,9 +86,10 @@ static int export_regions(const struct epoch *epoch, struct message_endpoints *e
 	if (!rc)
 		rc = export_region(epoch->receive.sums_region, epoch_sums_region(epoch), endpoints,
 				   error);
-	return rc ? rc
-		  : export_region(epoch->receive.windows.region, epoch_window_region(epoch),
-				  endpoints, error);
+	if (!rc)
+		rc = export_region(epoch->receive.windows.region, epoch_window_region(epoch),
+				   endpoints, error);
+	return rc ? rc : export_word(epoch, endpoints, error);
 }
 
 static int open_peer(const struct epoch *epoch, struct peer *peer,
@@ -89,6 +112,8 @@ static int open_peer(const struct epoch *epoch, struct peer *peer,
 				     error);
 	if (rc)
 		return rc;
+	if (peer->plan->member.role == epoch->options.self.role)
+		transport_endpoint_guest(peer->endpoint);
 	rc = transport_endpoint_record(peer->endpoint, record, &length, error);
 	if (rc)
 		return rc;
@@ -112,6 +137,37 @@ static void find_landed(struct epoch *epoch)
 	}
 }
 
+/* Behind the others, of an inference rank alone. */
+static int find_mates(struct epoch *epoch, struct error *error)
+{
+	const struct message_plan *plan = epoch->plan;
+	enum role self = epoch->options.self.role;
+	size_t count = 0;
+	int rc = 0;
+
+	for (size_t i = 0; i < plan->peer_count; i++) {
+		if (plan->peers[i].member.role == self)
+			count++;
+		else if (count)
+			break;
+	}
+	epoch->mate_count = count;
+	epoch->peer_count = plan->peer_count - count;
+	epoch->mates = epoch->peers + epoch->peer_count;
+	for (size_t i = 0; i < plan->peer_count; i++)
+		if ((plan->peers[i].member.role == self) != (i >= epoch->peer_count) ||
+		    (count && self == ROLE_TRAINER))
+			return error_set(
+				error, ERROR_MESSAGE, "%s: peer %zu of the plan has the role %s",
+				epoch->options.name, i, role_name(plan->peers[i].member.role));
+	if (!count || (rc = transport_region_allocate(epoch->options.domain, WORD_REGION_BYTES,
+						      &epoch->word, error)))
+		return rc;
+	memcpy(transport_region_memory(epoch->word), &epoch->options.shown,
+	       sizeof(epoch->options.shown));
+	return 0;
+}
+
 int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct error *error)
 {
 	const struct message_plan *plan = epoch->plan;
@@ -124,10 +180,10 @@ int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct 
 		rc = memory_error(error, "opening endpoints",
 				  plan->peer_count * sizeof(*epoch->peers));
 	else
-		epoch->peer_count = plan->peer_count;
-	for (size_t i = 0; i < epoch->peer_count; i++)
+		rc = find_mates(epoch, error);
+	for (size_t i = 0; i < all_peers(epoch); i++)
 		epoch->peers[i].plan = &plan->peers[i];
-	for (size_t i = 0; i < epoch->peer_count && !rc; i++)
+	for (size_t i = 0; i < all_peers(epoch) && !rc; i++)
 		rc = open_peer(epoch, &epoch->peers[i], endpoints, error);
 	find_landed(epoch);
 	if (!rc && epoch->options.self.role == ROLE_INFERENCE) {
@@ -232,7 +288,7 @@ static int import_regions(const struct device *device, struct peer *peer, struct
 int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64_t deadline_ns,
 		  struct error *error)
 {
-	for (size_t i = 0; i < epoch->peer_count; i++) {
+	for (size_t i = 0; i < all_peers(epoch); i++) {
 		struct peer *peer = &epoch->peers[i];
 		int rc;
 
@@ -242,7 +298,11 @@ int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64
 					 "the controller sent no endpoint of %s", peer->name);
 		rc = transport_endpoint_connect(peer->endpoint, peer->theirs->record,
 						peer->theirs->record_length, deadline_ns, error);
-		if (!rc && epoch->options.self.role == ROLE_TRAINER)
+		if (!rc && i >= epoch->peer_count && peer->theirs->region_count != 1)
+			rc = error_set(error, ERROR_MESSAGE,
+				       "%s shares %zu regions; the version that both show is one",
+				       peer->name, peer->theirs->region_count);
+		if (!rc && (epoch->options.self.role == ROLE_TRAINER || i >= epoch->peer_count))
 			rc = import_regions(epoch->options.device, peer, error);
 		if (rc)
 			return rc;
@@ -252,7 +312,7 @@ int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64
 
 int epoch_probe(struct epoch *epoch, uint64_t deadline_ns, struct error *error)
 {
-	for (size_t i = 0; i < epoch->peer_count; i++) {
+	for (size_t i = 0; i < all_peers(epoch); i++) {
 		int rc = health_check(epoch->options.health, error);
 
 		if (!rc)
@@ -277,7 +337,7 @@ static void stop_all(struct epoch *epoch, uint64_t deadline_ns)
 {
 	struct error error;
 
-	for (size_t i = 0; i < epoch->peer_count; i++) {
+	for (size_t i = 0; i < epoch->peer_count; i++) { /* mates write what is weft's own */
 		struct peer *peer = &epoch->peers[i];
 		int rc;
 
@@ -301,7 +361,7 @@ void epoch_fence(struct epoch *epoch, uint32_t timeout_ms)
 
 void peers_close(struct epoch *epoch)
 {
-	for (size_t i = 0; i < epoch->peer_count; i++) {
+	for (size_t i = 0; i < all_peers(epoch); i++) {
 		struct peer *peer = &epoch->peers[i];
 
 		for (size_t r = 0; peer->remotes && r < peer->theirs->region_count; r++) {
@@ -314,6 +374,7 @@ void peers_close(struct epoch *epoch)
 		transport_endpoint_close(&peer->endpoint);
 	}
 	memory_free(epoch->peers);
-	epoch->peers = NULL;
-	epoch->peer_count = 0;
+	transport_region_close(&epoch->word);
+	epoch->peers = epoch->mates = NULL;
+	epoch->peer_count = epoch->mate_count = 0;
 }

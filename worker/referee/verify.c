@@ -163,7 +163,7 @@ int verify_version(const struct verify_rank *rank, const struct checkpoint *chec
 		return error_set(
 			error, ERROR_STATE, "version %llu is not here; %llu is published%s",
 			(unsigned long long)version,
-			(unsigned long long)atomic_load(&rank->versions->published),
+			(unsigned long long)versions_published(rank->versions),
 			atomic_load(&rank->versions->tainted) ? ", and a later update failed" : "");
 	rc = compare_all(&referee, error);
 	if (bytes_compared)

@@ -20,6 +20,12 @@ void receiver_init(struct receiver *receiver, const struct receive_peer *peers, 
 				      .sums = sums};
 }
 
+void receiver_meets(struct receiver *receiver, bool staged)
+{
+	receiver->meets = true;
+	receiver->staged = staged;
+}
+
 static void note_past(struct receiver *receiver, uint64_t version)
 {
 	if (version > receiver->past)
@@ -39,6 +45,17 @@ static uint64_t ended_version(const struct receiver *receiver)
 
 /* ---- failing ---- */
 
+/* Its version cannot come any more. */
+static void forget(struct receiver *receiver)
+{
+	for (size_t p = 0; p < receiver->peer_count; p++) {
+		if (receiver->links[p].ended || receiver->links[p].ending)
+			note_past(receiver, receiver->links[p].end.version);
+		receiver->links[p].ended = receiver->links[p].ending = false;
+	}
+	receiver->joined = false;
+}
+
 static struct receive_step fail(struct receiver *receiver, bool broken)
 {
 	/* after a deadline or an interrupt the version can still come; after anything else what was
@@ -46,12 +63,11 @@ static struct receive_step fail(struct receiver *receiver, bool broken)
 	bool may_come =
 		receiver->error.code == ERROR_TIMEOUT || receiver->error.code == ERROR_INTERRUPTED;
 
-	for (size_t p = 0; p < receiver->peer_count && !may_come; p++) {
-		if (receiver->links[p].ended || receiver->links[p].ending)
-			note_past(receiver, receiver->links[p].end.version);
-		receiver->links[p].ended = receiver->links[p].ending = false;
-	}
-	receiver->phase = RECEIVE_CLOSED;
+	if (!may_come)
+		forget(receiver);
+	/* whoever is loaded has promised to show it once the others are */
+	if (!may_come || receiver->phase != RECEIVE_PREPARED)
+		receiver->phase = RECEIVE_CLOSED;
 	return (struct receive_step){.kind = RECEIVE_FAIL, .broken = broken};
 }
 
@@ -121,15 +137,26 @@ static void open_version(struct receiver *receiver, const struct receive_event *
 {
 	uint64_t last = event->published > receiver->past ? event->published : receiver->past;
 
-	/* a wait that takes the place of one that was only tried */
-	WEFT_ASSERT(receiver->phase == RECEIVE_CLOSED || receiver->phase == RECEIVE_COUNTING);
+	/* a wait that takes the place of one that was only tried, or goes on where it was */
+	WEFT_ASSERT(receiver->phase == RECEIVE_CLOSED || receiver->phase == RECEIVE_COUNTING ||
+		    receiver->meets);
+	receiver->began_ns = event->now_ns;
+	receiver->deadline_ns = event->deadline_ns;
+	if (receiver->phase == RECEIVE_PREPARED) {
+		if (!event->version || event->version == ended_version(receiver))
+			return;
+		forget(receiver); /* others decide that: see commit.h */
+	}
+	receiver->at = 0;
+	receiver->phase = RECEIVE_OPENING;
+	if (receiver->joined && receiver->wanted == event->version)
+		return;
+	receiver->joined = false;
 	receiver->wanted = event->version;
 	receiver->min_version = event->version ? event->version : last + 1;
 	receiver->max_version = event->version ? event->version : UINT64_MAX;
-	receiver->began_ns = event->now_ns;
-	receiver->deadline_ns = event->deadline_ns;
-	receiver->phase = RECEIVE_OPENING;
-	receiver->at = 0;
+	if (receiver->meets)
+		receiver->phase = RECEIVE_JOINING;
 }
 
 /* Trainers whose END for this very version came during a wait that timed out stay counted. */
@@ -223,6 +250,7 @@ static struct receive_step published(struct receiver *receiver)
 		receiver->links[p].ended = false;
 	}
 	receiver->phase = RECEIVE_CLOSED;
+	receiver->joined = false;
 	return (struct receive_step){.kind = RECEIVE_PUBLISH, .version = version};
 }
 
@@ -253,11 +281,28 @@ static bool take(struct receiver *receiver, struct receive_step *step)
 	return false;
 }
 
+static struct receive_step meet(const struct receiver *receiver, enum update_round round)
+{
+	return (struct receive_step){.kind = RECEIVE_MEET,
+				     .round = round,
+				     .version = round == MEET_OPEN ? receiver->wanted
+								   : ended_version(receiver),
+				     .until_ns = receiver->deadline_ns};
+}
+
+static struct receive_step load(struct receiver *receiver)
+{
+	receiver->phase = RECEIVE_LOADING;
+	return (struct receive_step){.kind = RECEIVE_LOAD, .version = ended_version(receiver)};
+}
+
 static struct receive_step go_on(struct receiver *receiver, uint64_t now_ns)
 {
 	struct receive_step step;
 
 	switch (receiver->phase) {
+	case RECEIVE_JOINING:
+		return meet(receiver, MEET_OPEN);
 	case RECEIVE_OPENING:
 		while (receiver->at < receiver->peer_count)
 			if (!counted(receiver, receiver->at++))
@@ -277,11 +322,19 @@ static struct receive_step go_on(struct receiver *receiver, uint64_t now_ns)
 		return (struct receive_step){.kind = RECEIVE_VERIFY,
 					     .version = ended_version(receiver)};
 	case RECEIVE_VERIFYING:
-		receiver->phase = RECEIVE_LOADING;
-		return (struct receive_step){.kind = RECEIVE_LOAD,
-					     .version = ended_version(receiver)};
+		if (!receiver->meets || !receiver->staged)
+			return load(receiver);
+		receiver->phase = RECEIVE_CLOSING;
+		/* fall through */
+	case RECEIVE_CLOSING:
+		return meet(receiver, MEET_CLOSE);
 	case RECEIVE_LOADING:
-		return published(receiver);
+		if (!receiver->meets)
+			return published(receiver);
+		receiver->phase = RECEIVE_PREPARED;
+		/* fall through */
+	case RECEIVE_PREPARED:
+		return meet(receiver, MEET_PUBLISH);
 	case RECEIVE_CLOSED:
 		break;
 	}
@@ -360,9 +413,25 @@ static struct receive_step signalled(struct receiver *receiver, const struct rec
 	return link->ending ? go_on(receiver, 0) : count(receiver, event->peer);
 }
 
+static struct receive_step met(struct receiver *receiver, const struct receive_event *event)
+{
+	if (receiver->phase == RECEIVE_PREPARED)
+		return published(receiver);
+	if (receiver->phase == RECEIVE_CLOSING)
+		return load(receiver);
+	WEFT_ASSERT_OP(receiver->phase, ==, RECEIVE_JOINING);
+	receiver->min_version = event->min_version;
+	receiver->max_version = event->max_version;
+	receiver->joined = true;
+	receiver->phase = RECEIVE_OPENING;
+	return go_on(receiver, event->now_ns);
+}
+
 struct receive_step receive_next(struct receiver *receiver, const struct receive_event *event)
 {
 	switch (event->kind) {
+	case RECEIVE_MET:
+		return met(receiver, event);
 	case RECEIVE_OPENS:
 		open_version(receiver, event);
 		break;

@@ -3,13 +3,16 @@
  * receive.h -- what an inference rank does next for a version: a pure function of the plan and of what
  * the trainers have said, with the time in the event. Who carries it out is wait.c.
  *
- *   OPENS (version) ─► ACCEPT, to each trainer that holds no permission or needs the new range
+ *   OPENS (version) ─► MEET at OPEN, where ranks agree on what they show (commit.h)
+ *                   ─► ACCEPT, to each trainer that holds no permission or needs the new range
  *   SIGNAL (peer)   ─► TAKE what LANDED in its window, if it has one
  *                   ─► WAIT, until every trainer ended the version
- *                   ─► VERIFY the checksums ─► LOAD: the host's hook ─► PUBLISH
+ *                   ─► VERIFY the checksums ─► MEET at CLOSE, if versions are staged
+ *                   ─► LOAD: the host's hook ─► MEET at PUBLISH ─► PUBLISH
  *   GONE (peer), FAILED (error), a deadline ─► FAIL
  *
  *   deadline, interrupt                       what was counted still counts for the next wait
+ *   the same, while meeting at PUBLISH        it goes on there in the next wait for this version
  *   abort, two versions, checksum, hook       the version is past, a later one recovers
  */
 #ifndef WORKER_UPDATE_RECEIVE_H
@@ -39,7 +42,14 @@ struct receive_link {
 };
 
 enum receive_phase {
-	RECEIVE_CLOSED, RECEIVE_OPENING, RECEIVE_COUNTING, RECEIVE_VERIFYING, RECEIVE_LOADING
+	RECEIVE_CLOSED,
+	RECEIVE_JOINING,           /* meeting at OPEN */
+	RECEIVE_OPENING,
+	RECEIVE_COUNTING,
+	RECEIVE_VERIFYING,
+	RECEIVE_CLOSING,           /* meeting at CLOSE */
+	RECEIVE_LOADING,
+	RECEIVE_PREPARED           /* meeting at PUBLISH */
 };
 
 struct receiver {
@@ -47,6 +57,8 @@ struct receiver {
 	size_t peer_count;
 	struct digest plan;
 	bool sums;
+	bool meets, staged;        /* with others; and before what is staged is installed too */
+	bool joined;               /* they have met at OPEN for `wanted` */
 	struct receive_link *links;
 	enum receive_phase phase;
 	uint32_t at;               /* peer, of RECEIVE_OPENING */
@@ -63,6 +75,7 @@ enum receive_step_kind {
 	RECEIVE_TAKE,              /* entries [taken, landed) of `peer`, and tell it unless it is ending */
 	RECEIVE_WAIT,              /* until `until_ns`, or something is heard */
 	RECEIVE_VERIFY,            /* the checksums, where there are any */
+	RECEIVE_MEET,              /* at `round`, until `until_ns`: MET, FAILED, or nothing yet */
 	RECEIVE_LOAD,              /* call the host's hook with `version` */
 	RECEIVE_PUBLISH,           /* `version` */
 	RECEIVE_FAIL               /* receiver.error; broken: the worker cannot go on */
@@ -70,6 +83,7 @@ enum receive_step_kind {
 struct receive_step {
 	enum receive_step_kind kind;
 	uint32_t peer;
+	enum update_round round;
 	uint64_t version, until_ns;
 	bool broken;
 };
@@ -78,6 +92,7 @@ enum receive_event_kind {
 	RECEIVE_ASKS,              /* nothing happened, or the step was done */
 	RECEIVE_OPENS,             /* a wait begins */
 	RECEIVE_SIGNAL,            /* of `peer`: LANDED; END or ABORT, using up its permission */
+	RECEIVE_MET,               /* the step; at OPEN with the versions that all of them want */
 	RECEIVE_TAKEN,             /* `bytes` of `peer`, with entries up to `entries` */
 	RECEIVE_GONE,              /* the process of `peer` has ended, all its signals are read */
 	RECEIVE_FAILED             /* the step, with `error`; broken: and the worker with it */
@@ -93,6 +108,7 @@ struct receive_event {
 	const struct update_abort *gone;
 	const struct update_landed *landed;
 	uint64_t entries, bytes;     /* TAKEN */
+	uint64_t min_version, max_version; /* MET */
 	const struct error *error;   /* GONE, FAILED */
 	bool broken;
 };
@@ -100,6 +116,8 @@ struct receive_event {
 /* links: zeroed, by peer; both stay the caller's and outlive the receiver. */
 void receiver_init(struct receiver *receiver, const struct receive_peer *peers,
 		   size_t peer_count, struct receive_link *links, struct digest plan, bool sums);
+/* It agrees with others on what is shown (commit.h). */
+void receiver_meets(struct receiver *receiver, bool staged);
 struct receive_step receive_next(struct receiver *receiver, const struct receive_event *event);
 /* Before OPENS: 0, or why that version can never come. *done: it is published already. */
 int receive_check(const struct receiver *receiver, uint64_t version, uint64_t published,

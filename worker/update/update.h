@@ -39,7 +39,10 @@ enum update_tag {
 	UPDATE_END = 2,    /* trainer -> inference rank */
 	UPDATE_ABORT = 3,
 	UPDATE_LANDED = 4, /* the same */
-	UPDATE_TAKEN = 5   /* inference rank -> trainer */
+	UPDATE_TAKEN = 5,  /* inference rank -> trainer */
+	UPDATE_ARRIVE = 6, /* inference rank -> the one that decides for it (commit.h) */
+	UPDATE_RELEASE = 7, /* and back */
+	UPDATE_GIVE_UP = 8 /* both ways */
 };
 
 struct update_accept {
@@ -70,6 +73,34 @@ struct update_abort {
 	char why[80];              /* terminated, cut when longer */
 };
 
+/* Where inference ranks meet. */
+enum update_round { MEET_OPEN = 1, MEET_CLOSE = 2, MEET_PUBLISH = 3 };
+
+struct update_arrive {
+	uint64_t turn;             /* of who says it, from 1 */
+	uint64_t min_version, max_version; /* of the update; at PUBLISH, and CLOSE, the one that is here */
+	uint32_t round;
+	uint32_t closes;           /* OPEN: readers lose their version now */
+	uint32_t writes;           /* its word is to be written: it looks at none of a peer's */
+	uint32_t zero;
+};
+struct update_release {
+	uint64_t turn;             /* of who hears it */
+	uint64_t min_version, max_version; /* that all of them want; at PUBLISH the one that is shown */
+	uint64_t published;        /* OPEN: the one that was decided last; 0: none */
+	uint32_t round;
+	uint32_t closes;           /* OPEN: readers have lost their version */
+};
+struct update_give_up {
+	uint64_t turn;             /* of the child, whoever says it */
+	uint64_t version;          /* 0: none was there yet */
+	char why[80];              /* terminated, cut when longer */
+};
+
+_Static_assert(sizeof(struct update_arrive) == 40, "struct update_arrive is a wire format");
+_Static_assert(sizeof(struct update_release) == 40, "struct update_release is a wire format");
+_Static_assert(sizeof(struct update_give_up) == TRANSPORT_PAYLOAD_BYTES,
+	       "struct update_give_up is a wire format");
 _Static_assert(sizeof(struct update_accept) == 88, "struct update_accept is a wire format");
 _Static_assert(sizeof(struct update_end) == 56, "struct update_end is a wire format");
 _Static_assert(sizeof(struct update_abort) == TRANSPORT_PAYLOAD_BYTES,

@@ -124,3 +124,37 @@ int update_read_use(const struct transport_signal *signal, const struct update_p
 		*gone = abort;
 	return 0;
 }
+
+static bool round_valid(uint32_t round, uint64_t turn, uint64_t min_version, uint64_t max_version)
+{
+	return turn && round >= MEET_OPEN && round <= MEET_PUBLISH && min_version &&
+	       min_version <= max_version && (round == MEET_OPEN || min_version == max_version);
+}
+
+int update_read_meet(const struct transport_signal *signal, const char *name, bool decides,
+		     struct update_meet *out, struct error *error)
+{
+	struct update_meet meet = {.tag = (enum update_tag)signal->tag};
+	bool valid = false;
+
+	if (meet.tag == UPDATE_ARRIVE && !decides && signal->length == sizeof(meet.arrive)) {
+		memcpy(&meet.arrive, signal->payload, sizeof(meet.arrive));
+		valid = round_valid(meet.arrive.round, meet.arrive.turn, meet.arrive.min_version,
+				    meet.arrive.max_version);
+	} else if (meet.tag == UPDATE_RELEASE && decides &&
+		   signal->length == sizeof(meet.release)) {
+		memcpy(&meet.release, signal->payload, sizeof(meet.release));
+		valid = round_valid(meet.release.round, meet.release.turn, meet.release.min_version,
+				    meet.release.max_version);
+	} else if (meet.tag == UPDATE_GIVE_UP && signal->length == sizeof(meet.give_up)) {
+		memcpy(&meet.give_up, signal->payload, sizeof(meet.give_up));
+		valid = meet.give_up.turn && memchr(meet.give_up.why, 0, sizeof(meet.give_up.why));
+	}
+	if (!valid)
+		return REFUSE("%s: its signal %" PRIu32 " with %" PRIu32
+			      " bytes is nothing that ranks of one engine say "
+			      "to each other",
+			      name, signal->tag, signal->length);
+	*out = meet;
+	return 0;
+}

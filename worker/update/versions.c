@@ -1,12 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/update/versions.h"
 
-uint32_t versions_spare(const struct versions *versions)
+#include <sched.h>
+
+uint64_t versions_shown(struct versions *versions)
+{
+	const _Atomic uint64_t *word;
+	uint64_t version;
+
+	if (!atomic_load(&versions->word))
+		return atomic_load(&versions->published);
+	atomic_fetch_add(&versions->looking, 1);
+	word = atomic_load(&versions->word);
+	version = atomic_load(word ? word : &versions->published);
+	atomic_fetch_sub(&versions->looking, 1);
+	return version;
+}
+
+uint64_t versions_published(const struct versions *versions)
 {
 	uint64_t published = atomic_load(&versions->published);
+	/* looking at it is the only thing that is written */
+	uint64_t shown = versions_shown((struct versions *)(uintptr_t)versions);
+
+	return shown > published ? shown : published;
+}
+
+void versions_follow(struct versions *versions, const _Atomic uint64_t *word)
+{
+	atomic_store(&versions->word, word);
+	while (atomic_load(&versions->looking)) /* a few instructions each */
+		sched_yield();
+}
+
+uint32_t versions_spare(struct versions *versions)
+{
+	uint64_t shown = versions_shown(versions);
 
 	for (uint32_t c = 0; c < versions->copies; c++)
-		if (!published || atomic_load(&versions->copy[c]) != published)
+		if (!shown || atomic_load(&versions->copy[c]) != shown)
 			return c;
 	return 0;
 }
@@ -15,6 +47,11 @@ void versions_open(struct versions *versions, uint32_t copy)
 {
 	/* seq_cst: before the ACCEPT signal, and so before any peer's write */
 	atomic_store(&versions->copy[copy], 0);
+}
+
+void versions_prepare(struct versions *versions, uint32_t copy, uint64_t version)
+{
+	atomic_store(&versions->copy[copy], version);
 }
 
 void versions_publish(struct versions *versions, uint32_t copy, uint64_t version)
@@ -26,6 +63,7 @@ void versions_publish(struct versions *versions, uint32_t copy, uint64_t version
 
 void versions_fail(struct versions *versions, uint32_t copy)
 {
+	atomic_store(&versions->copy[copy], 0); /* it may have been prepared */
 	/* with a shadow the published copy was not touched */
 	if (versions->copies == 1 && copy == 0)
 		atomic_store(&versions->tainted, true);
@@ -33,7 +71,8 @@ void versions_fail(struct versions *versions, uint32_t copy)
 
 int versions_copy(const struct versions *versions, uint64_t version)
 {
-	if (!version)
+	if (!version ||
+	    version > versions_published(versions)) /* it may be prepared, and shown never */
 		return -1;
 	for (uint32_t c = 0; c < versions->copies; c++)
 		if (atomic_load_explicit(&versions->copy[c], memory_order_acquire) == version)
@@ -41,18 +80,18 @@ int versions_copy(const struct versions *versions, uint64_t version)
 	return -1;
 }
 
-bool versions_begin(const struct versions *versions, uint64_t *version)
+bool versions_begin(struct versions *versions, uint64_t *version)
 {
-	/* published can move on between the two loads, but only so often: each turn of this
+	/* what is shown can move on between the two loads, but only so often: each turn of this
 	 * loop needs a whole update to have been published meanwhile */
 	for (;;) {
-		uint64_t seen = atomic_load(&versions->published);
+		uint64_t seen = versions_shown(versions);
 
 		if (versions_copy(versions, seen) >= 0) {
 			*version = seen;
 			return true;
 		}
-		if (atomic_load(&versions->published) == seen)
+		if (versions_shown(versions) == seen)
 			return false;
 	}
 }

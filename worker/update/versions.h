@@ -4,10 +4,14 @@
  *
  *   copy[c]    the version whose bytes are all of copy c, 0 while they change or are unknown
  *   published  the last version published: the one store that readers wait for
+ *   word       where ranks agree on what they show (job/commit.h): who decides stores the version there, 0 while there
+ *              is none, for all at once; readers show what both the word and a copy say
  *
  *   in place   copy[0]: 7 ─ open ► 0 ────────────── publish ► 8        readers: 7, NONE, 8
  *   shadow     copy[0]: 7                                     7        readers: 7, 7, 8
  *              copy[1]: 6 ─ open ► 0 ────────────── publish ► 8        a reader of 6: TORN
+ *
+ *   word       7 ───────────────────── prepared ▪ 7 ── store ► 8        the copy holds 8 before the word says so
  *
  * Versions never repeat, so copy[c] == v before and after reading proves that nothing was
  * written in between: peers write only into a copy that was opened, and opening stores 0 first.
@@ -26,10 +30,22 @@ struct versions {
 	_Atomic uint64_t copy[PARAMS_COPIES_MAX];
 	_Atomic uint64_t published;
 	_Atomic bool tainted;
+	const _Atomic uint64_t *_Atomic word; /* NULL: published is it */
+	_Atomic uint32_t looking;      /* readers that look at the word, which may be memory of a peer's */
 };
 
+/* What readers are shown if it is here: 0, none. */
+uint64_t versions_shown(struct versions *versions);
+/* The last one that was published here; a decision that this rank has not heard of counts. */
+uint64_t versions_published(const struct versions *versions);
+/* From now on, and until `word` is NULL again, that word says what is shown: it holds what is shown now. When it returns no
+ * reader looks at the one before. */
+void versions_follow(struct versions *versions, const _Atomic uint64_t *word);
+/* All bytes of the version are in the copy: it is shown once the word says so. */
+void versions_prepare(struct versions *versions, uint32_t copy, uint64_t version);
+
 /* The copy that an update shall go to: the one that is not published. */
-uint32_t versions_spare(const struct versions *versions);
+uint32_t versions_spare(struct versions *versions);
 /* Writer. open: before any peer is told that it may write into the copy. */
 void versions_open(struct versions *versions, uint32_t copy);
 void versions_publish(struct versions *versions, uint32_t copy, uint64_t version);
@@ -37,7 +53,7 @@ void versions_publish(struct versions *versions, uint32_t copy, uint64_t version
 void versions_fail(struct versions *versions, uint32_t copy);
 
 /* Readers, any thread. begin: false when no version can be read now. */
-bool versions_begin(const struct versions *versions, uint64_t *version);
+bool versions_begin(struct versions *versions, uint64_t *version);
 bool versions_end(struct versions *versions, uint64_t version); /* false: torn */
 int versions_copy(const struct versions *versions, uint64_t version); /* -1: not here */
 

@@ -83,6 +83,7 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 		struct versions *versions, struct watch *watch, struct error *error)
 {
 	size_t count = epoch->peer_count;
+	int rc;
 
 	waiter->epoch = epoch_hold(epoch);
 	waiter->health = health;
@@ -90,7 +91,7 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 	waiter->watch = watch;
 	waiter->peers = pool_array(&waiter->pool, count, sizeof(*waiter->peers));
 	waiter->links = pool_array(&waiter->pool, count, sizeof(*waiter->links));
-	waiter->seen = pool_array(&waiter->pool, count, sizeof(*waiter->seen));
+	waiter->seen = pool_array(&waiter->pool, count + epoch->mate_count, sizeof(*waiter->seen));
 	waiter->taking = pool_array(&waiter->pool, count, sizeof(*waiter->taking));
 	if (!pool_ok(&waiter->pool))
 		return memory_error(error, "preparing updates", count * sizeof(*waiter->links));
@@ -104,11 +105,13 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 					      epoch->peers[p].landed_bytes};
 	receiver_init(&waiter->receiver, waiter->peers, count, waiter->links, epoch->plan->digest,
 		      epoch->sums);
-	return open_device(waiter, error);
+	rc = open_device(waiter, error);
+	return rc ? rc : waiter_meets_open(waiter, error);
 }
 
 void waiter_close(struct waiter *waiter)
 {
+	waiter_meets_close(waiter);
 	/* before anything is unpinned, released or unmapped that it may touch */
 	if (waiter->epoch && waiter->epoch->options.params->device)
 		device_quiet(waiter->epoch->options.params->device);
@@ -118,6 +121,17 @@ void waiter_close(struct waiter *waiter)
 	sums_close(&waiter->sums);
 	pool_free(&waiter->pool);
 	epoch_release(&waiter->epoch);
+}
+
+/* From here on trainers may be told that they may write. */
+static void open_memory(struct waiter *waiter)
+{
+	waiter->copy = versions_spare(waiter->versions);
+	waiter->installing = false;
+	waiter->opened = true;
+	waiter->paused_ns = clock_ns();
+	if (!waiter->epoch->options.params->landing)
+		versions_open(waiter->versions, waiter->copy);
 }
 
 /* ---- what is heard ---- */
@@ -187,7 +201,8 @@ static bool listen(struct waiter *waiter, struct heard *heard, struct receive_ev
 			return true;
 		}
 	if (!health_check(waiter->health, &heard->error))
-		return find_gone(waiter, heard, event);
+		return find_gone(waiter, heard, event) ||
+		       waiter_hear_mates(waiter, &heard->error, event);
 	*event = (struct receive_event){.kind = RECEIVE_FAILED, .error = &heard->error};
 	return true;
 }
@@ -387,6 +402,7 @@ static void publish(struct waiter *waiter, uint64_t version)
 	versions_publish(waiter->versions, waiter->copy, version);
 	if (device)
 		device_publish(device, version);
+	waiter->opened = false;
 	waiter->stats.updates++;
 	for (size_t p = 0; p < waiter->epoch->peer_count; p++)
 		waiter->stats.bytes += waiter->epoch->peers[p].plan->bytes;
@@ -436,7 +452,8 @@ static void taint(struct waiter *waiter)
 
 void waiter_lost(struct waiter *waiter)
 {
-	if (waiter->receiver.phase != RECEIVE_CLOSED)
+	if (waiter->receiver.phase != RECEIVE_CLOSED &&
+	    waiter->receiver.phase != RECEIVE_PREPARED && waiter->opened)
 		taint(waiter);
 }
 
@@ -445,7 +462,14 @@ static int give_up(struct waiter *waiter, const struct receive_step *step, struc
 	*error = waiter->receiver.error;
 	if (!waiter->stats.wait_ns)
 		waiter->stats.wait_ns = clock_ns() - waiter->receiver.began_ns;
-	taint(waiter);
+	if (waiter->receiver.phase == RECEIVE_PREPARED && !step->broken)
+		return -(int)error->code; /* all of it is here, and it may be shown yet */
+	/* that the job is over, or this worker, the controller tells everybody */
+	if (!step->broken && !waiter->health->failed && error->code != ERROR_TIMEOUT &&
+	    error->code != ERROR_INTERRUPTED)
+		waiter_cannot(waiter, waiter->receiver.past, error->text);
+	if (waiter->opened)
+		taint(waiter);
 	if (step->broken)
 		return health_fail(waiter->health, error, waiter->receiver.wanted);
 	return -(int)error->code;
@@ -456,6 +480,39 @@ static bool only_interrupted(const struct waiter *waiter, const struct receive_e
 {
 	return event->kind == RECEIVE_FAILED && !event->broken &&
 	       event->error->code == ERROR_INTERRUPTED && !waiter->health->failed;
+}
+
+static bool meet(struct waiter *waiter, const struct receive_step *step, struct heard *heard,
+		 struct receive_event *event)
+{
+	if (step->round == MEET_PUBLISH)
+		versions_prepare(waiter->versions, waiter->copy, step->version);
+	if (!waiter_meet(waiter, step, &heard->error, event))
+		return false;
+	event->error = &heard->error;
+	if (event->kind == RECEIVE_MET && step->round == MEET_OPEN)
+		open_memory(waiter);
+	return true;
+}
+
+static struct receive_event late(const struct waiter *waiter, const struct receive_step *step,
+				 struct heard *heard)
+{
+	struct text missing = {0}, update = {0};
+
+	if (step->version)
+		text_format(&update, "update %llu", (unsigned long long)step->version);
+	else
+		text_add(&update, "the next update");
+	commit_missing(&waiter->committer, &missing);
+	error_set(
+		&heard->error, ERROR_TIMEOUT,
+		"%s: %s after %.1f s; raise the update timeout (--update-timeout) if this is expected",
+		text_string(&update), text_string(&missing),
+		(double)(waiter->receiver.deadline_ns - waiter->receiver.began_ns) / 1e9);
+	text_fini(&missing);
+	text_fini(&update);
+	return (struct receive_event){.kind = RECEIVE_FAILED, .error = &heard->error};
 }
 
 /* From the event on, to the end or, where it does not block, to where it would sleep. */
@@ -474,8 +531,16 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 			publish(waiter, step.version);
 			return 0;
 		}
-		if (step.kind != RECEIVE_WAIT)
+		if (step.kind != RECEIVE_WAIT && step.kind != RECEIVE_MEET)
 			event = act(waiter, &step, &heard);
+		else if (step.kind == RECEIVE_MEET && meet(waiter, &step, &heard, &event))
+			;
+		else if (step.kind == RECEIVE_MEET && clock_ns() >= step.until_ns)
+			event = late(waiter, &step, &heard);
+		else if (step.kind == RECEIVE_MEET && block)
+			sleep_until(waiter, step.until_ns);
+		else if (step.kind == RECEIVE_MEET)
+			return WEFT_AGAIN;
 		else if (listen(waiter, &heard, &event))
 			;
 		else if (clock_ns() >= step.until_ns)
@@ -496,16 +561,14 @@ static struct receive_event opens(struct waiter *waiter, uint64_t version, uint3
 	uint64_t deadline = clock_deadline_ns(timeout_ms ? timeout_ms : waiter->epoch->wait_ms);
 
 	waiter->stats.wait_ns = waiter->stats.verify_ns = waiter->stats.post_load_ns = 0;
-	waiter->copy = versions_spare(waiter->versions);
-	waiter->installing = false;
-	waiter->paused_ns = clock_ns();
-	if (!waiter->epoch->options.params->landing)
-		versions_open(waiter->versions, waiter->copy);
+	waiter->asks_anew = true;
+	if (!waiter->receiver.meets) /* else when all of them are there */
+		open_memory(waiter);
 	watch_deadline(waiter->watch, deadline);
 	return (struct receive_event){
 		.kind = RECEIVE_OPENS,
 		.version = version,
-		.published = atomic_load(&waiter->versions->published),
+		.published = versions_published(waiter->versions),
 		.now_ns = clock_ns(),
 		.deadline_ns = deadline,
 	};
@@ -520,7 +583,9 @@ int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bo
 	int rc;
 
 	watch_drain(waiter->watch);
-	rc = receive_check(&waiter->receiver, version, atomic_load(&waiter->versions->published),
+	if (waiter_is_shown(waiter))
+		run(waiter, (struct receive_event){.kind = RECEIVE_MET}, false, error);
+	rc = receive_check(&waiter->receiver, version, versions_published(waiter->versions),
 			   atomic_load(&waiter->versions->tainted), &done, error);
 	if (!rc && !done) {
 		if (block || !tried)
@@ -531,6 +596,6 @@ int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bo
 			watch_deadline(waiter->watch, 0);
 	}
 	if (!rc && published)
-		*published = atomic_load(&waiter->versions->published);
+		*published = versions_published(waiter->versions);
 	return rc;
 }

@@ -15,6 +15,7 @@
 #include "worker/device/scatter.h"
 #include "worker/device/sums.h"
 #include "worker/epoch/epoch.h"
+#include "worker/update/commit.h"
 #include "worker/update/receive.h"
 #include "worker/update/versions.h"
 
@@ -42,13 +43,17 @@ struct waiter {
 	struct pool pool;          /* of all arrays here */
 	struct receive_peer *peers;
 	struct receive_link *links;
-	uint64_t *seen;            /* by peer: sequence of the signal handled last */
+	uint64_t *seen;            /* by peer, then by mate: sequence of the signal handled last */
 	struct taking *taking;     /* by peer */
+	struct committer committer; /* of the epoch's mates, if it has any */
+	struct commit_link *mates;
+	bool asks_anew;            /* a wait has begun: it arrives at OPEN in a new turn */
 	uint32_t heard;            /* peer that was heard last: the next one is listened to first */
 	uint64_t signals;          /* of the domain, seen */
 	uint32_t copy;             /* that is open; the same while any permission is out */
 	struct sums sums;          /* of pieces in memory of a GPU, where they are summed: copy after copy */
 	struct scatter *scatter;   /* what lands there and is spread, or small; NULL: copies do it */
+	bool opened;               /* since the last version, it is */
 	bool installing;           /* staged: readers' memory may have changed */
 	uint64_t installs_ns, paused_ns; /* when that began, and when readers lost their version */
 	bool unfinished;           /* the last wait failed */
@@ -69,6 +74,19 @@ void waiter_lost(struct waiter *waiter);
  * told unless it has ended. After an error that is not broken it goes on where it was. */
 int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *broken, struct error *error);
 void waiter_forget(struct waiter *waiter, uint32_t p);
+/* meet.c: with the ranks that this one agrees with. Nothing to do without any. open: before readers may look; close: no
+ * reader looks any more. */
+int waiter_meets_open(struct waiter *waiter, struct error *error);
+void waiter_meets_close(struct waiter *waiter);
+/* One look at the meeting of the step. True: *event says what came of it, with an error in event->error's place. */
+bool waiter_meet(struct waiter *waiter, const struct receive_step *step, struct error *error,
+		 struct receive_event *event);
+/* Between meetings: the same, if one of them has given up or is gone. */
+bool waiter_hear_mates(struct waiter *waiter, struct error *error, struct receive_event *event);
+/* This rank has failed for good: they are told. */
+void waiter_cannot(struct waiter *waiter, uint64_t version, const char *why);
+/* What it has promised was decided, and it has not seen that yet. */
+bool waiter_is_shown(const struct waiter *waiter);
 /* ERROR_STATE inside the hook; `call` is for the message. */
 int post_load_outside(const struct post_load *load, const char *call, struct error *error);
 

@@ -317,6 +317,11 @@ def test_controller__that_ends_at_once_says_its_own_words(train, words):
         weft.Controller(train=train, infer="engines=1")
 
 
+def test_controller__refuses_who_shows_versions_together():
+    with pytest.raises(weft.UsageError, match="--commit 'most' is none of engine"):
+        weft.Controller(train="world=1", infer="engines=1", commit="most")
+
+
 def test_controller__outlives_the_thread_that_started_it():
     running = Thread(lambda: weft.Controller(train="world=1", infer="engines=1")).done()
     threading.Event().wait(0.3)

@@ -36,6 +36,7 @@ struct rig;
 struct rig_options {
 	uint32_t trainers, ranks;
 	const char *transport, *order, *replica;
+	const char *commit; /* NULL: rank */
 	const char *memory, *rank_memory, *stage; /* of trainers, of ranks */
 	int checksums, shadow, own_memory;
 	weft_memory (*own)(struct rig *rig, uint32_t rank, uint32_t param); /* own_memory that is not rig.own */
@@ -100,6 +101,7 @@ static inline void rig_start_controller(struct rig *rig)
 	snprintf(rig->port_file, sizeof(rig->port_file), "rig-%d-%d.port", (int)getpid(), number++);
 	rig->shell = (struct shell_options){
 		.controller = {.job = "rig", .policy = "greedy", .order = rig->options.order,
+			       .commit = rig->options.commit ? rig->options.commit : "rank",
 			       .heartbeat_ms = 100, .lost_ms = 2000,
 			       .join_timeout_ms = 10000, .exchange_timeout_ms = 10000,
 			       .update_timeout_ms = 5000, .incarnation = 77,

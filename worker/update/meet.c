@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * meet.c -- an inference rank and those that it agrees with on what they show: does what commit.h says, by signals and by
+ * the word that they all look at.
+ *
+ *   the word of who decides     looked at by itself, and by ranks that have it mapped: one store shows a version on all
+ *   a rank's own word           looked at where it has not, and where it decides for others in its turn; who decides
+ *                               writes it before its RELEASE, over the same path
+ */
+#include "worker/update/wait.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "worker/update/update_payload.h"
+
+#include <string.h>
+
+#define LAST_WORDS_MS 1000u
+
+static _Atomic uint64_t *own_word(const struct waiter *waiter)
+{
+	return transport_region_memory(waiter->epoch->word);
+}
+
+/* Who decides for this rank alone has its word mapped here, or NULL. */
+static const _Atomic uint64_t *mapped_word(const struct epoch *epoch)
+{
+	const struct peer *decider = epoch_decider(epoch);
+
+	return decider && epoch->mate_count == 1 ? transport_remote_pointer(decider->remotes[0])
+						 : NULL;
+}
+
+int waiter_meets_open(struct waiter *waiter, struct error *error)
+{
+	const struct epoch *epoch = waiter->epoch;
+	size_t count = epoch->mate_count;
+	const _Atomic uint64_t *word;
+
+	if (!count)
+		return 0;
+	waiter->mates = pool_array(&waiter->pool, count, sizeof(*waiter->mates));
+	if (!pool_ok(&waiter->pool))
+		return memory_error(error, "preparing updates", count * sizeof(*waiter->mates));
+	for (size_t m = 0; m < count; m++)
+		waiter->mates[m].name = epoch->mates[m].name;
+	committer_init(&waiter->committer, waiter->mates, (uint32_t)count,
+		       epoch_decider(epoch) != NULL);
+	receiver_meets(&waiter->receiver, epoch->options.params->landing);
+	word = mapped_word(epoch);
+	versions_follow(waiter->versions, word ? word : own_word(waiter));
+	return 0;
+}
+
+void waiter_meets_close(struct waiter *waiter)
+{
+	if (!waiter->receiver.meets)
+		return;
+	atomic_store(&waiter->versions->published, versions_published(waiter->versions));
+	versions_follow(waiter->versions, NULL);
+}
+
+bool waiter_is_shown(const struct waiter *waiter)
+{
+	return waiter->receiver.phase == RECEIVE_PREPARED &&
+	       versions_shown(waiter->versions) == waiter->committer.own.min_version;
+}
+
+/* ---- saying ---- */
+
+/* Its word before its release, where it looks at its own. */
+static int release(struct waiter *waiter, const struct commit_step *step, uint64_t until_ns,
+		   struct error *error)
+{
+	const struct peer *mate = &waiter->epoch->mates[step->link];
+	unsigned char *out = (unsigned char *)own_word(waiter) + WORD_OUT_AT;
+	int rc = 0;
+
+	if (step->writes) {
+		memcpy(out, &step->word, sizeof(step->word));
+		rc = transport_write(mate->endpoint, out, waiter->epoch->word, mate->remotes[0], 0,
+				     sizeof(step->word), until_ns, error);
+	}
+	return rc ? rc
+		  : transport_signal(mate->endpoint, UPDATE_RELEASE, &waiter->committer.release,
+				     sizeof(waiter->committer.release), until_ns, error);
+}
+
+static int say(struct waiter *waiter, const struct commit_step *step, uint64_t until_ns,
+	       struct error *error)
+{
+	const struct committer *committer = &waiter->committer;
+	struct transport_endpoint *endpoint = waiter->epoch->mates[step->link].endpoint;
+
+	if (step->kind == COMMIT_TELL)
+		return transport_signal(endpoint, UPDATE_ARRIVE, &committer->all,
+					sizeof(committer->all), until_ns, error);
+	if (step->kind == COMMIT_RELEASE)
+		return release(waiter, step, until_ns, error);
+	return transport_signal(endpoint, UPDATE_GIVE_UP, &committer->given_up,
+				sizeof(committer->given_up), until_ns, error);
+}
+
+/* A rank that cannot be told of what was decided is gone, or as good as gone: the others are told all the same. */
+static bool may_be_unheard(const struct waiter *waiter, const struct commit_step *step)
+{
+	return step->kind == COMMIT_SAY ||
+	       (step->kind == COMMIT_RELEASE && waiter->committer.round == MEET_PUBLISH);
+}
+
+/* ---- hearing ---- */
+
+static bool read_mate(struct waiter *waiter, uint32_t m, struct commit_event *event,
+		      struct error *error)
+{
+	uint64_t *seen = &waiter->seen[waiter->epoch->peer_count + m];
+	bool decides = m == 0 && waiter->committer.decided_for;
+	struct transport_signal signal;
+	struct update_meet meet;
+
+	error->code = ERROR_NONE;
+	if (transport_signal_read(waiter->epoch->mates[m].endpoint, &signal) ||
+	    signal.sequence == *seen)
+		return false;
+	*seen = signal.sequence;
+	if (update_read_meet(&signal, waiter->mates[m].name, decides, &meet, error))
+		return true;
+	*event = (struct commit_event){.kind = COMMIT_HEARS,
+				       .link = m,
+				       .tag = meet.tag,
+				       .arrive = meet.arrive,
+				       .release = meet.release,
+				       .give_up = meet.give_up};
+	return true;
+}
+
+/* True: somebody said something, or with an error, something that is wrong. */
+static bool hear(struct waiter *waiter, struct commit_event *event, struct error *error)
+{
+	for (uint32_t m = 0; m < waiter->epoch->mate_count; m++)
+		if (read_mate(waiter, m, event, error))
+			return true;
+	return false;
+}
+
+/* Who decides is gone, and what it decided last may be shown elsewhere: this rank shows it too, or, where it cannot know,
+ * none. */
+static bool decided_before(struct waiter *waiter)
+{
+	if (waiter_is_shown(waiter))
+		return true;
+	if (!mapped_word(waiter->epoch))
+		atomic_store(own_word(waiter), 0);
+	return false;
+}
+
+static bool find_gone(struct waiter *waiter, struct commit_event *event, struct error *error,
+		      struct receive_event *out)
+{
+	for (uint32_t m = 0; m < waiter->epoch->mate_count; m++) {
+		if (!peer_check_alive(&waiter->epoch->mates[m], error))
+			continue;
+		/* its last word may have come after we looked */
+		if (read_mate(waiter, m, event, error))
+			return error->code != ERROR_NONE;
+		*out = (struct receive_event){.kind = RECEIVE_FAILED, .broken = true};
+		peer_check_alive(&waiter->epoch->mates[m], error);
+		if (m == 0 && waiter->committer.decided_for &&
+		    waiter->receiver.phase == RECEIVE_PREPARED && decided_before(waiter))
+			*out = (struct receive_event){.kind = RECEIVE_MET};
+		return true;
+	}
+	return false;
+}
+
+/* ---- meeting ---- */
+
+/* From the event on, as long as there is something to do. True: *out. */
+static bool run(struct waiter *waiter, struct commit_event event, uint64_t until_ns,
+		struct error *error, struct receive_event *out)
+{
+	struct committer *committer = &waiter->committer;
+
+	for (;;) {
+		struct commit_step step = commit_next(committer, &event);
+		struct error unheard;
+		int rc;
+
+		event = (struct commit_event){.kind = COMMIT_ASKS};
+		switch (step.kind) {
+		case COMMIT_WAIT:
+			return false;
+		case COMMIT_STORE:
+			atomic_store(own_word(waiter), step.word);
+			break;
+		case COMMIT_MET:
+			*out = (struct receive_event){.kind = RECEIVE_MET,
+						      .min_version = committer->release.min_version,
+						      .max_version = committer->release.max_version,
+						      .now_ns = clock_ns()};
+			return true;
+		case COMMIT_FAIL:
+			*error = committer->error;
+			*out = (struct receive_event){.kind = RECEIVE_FAILED};
+			return true;
+		case COMMIT_TELL:
+		case COMMIT_RELEASE:
+		case COMMIT_SAY:
+			rc = say(waiter, &step, until_ns, &unheard);
+			if (rc && may_be_unheard(waiter, &step)) {
+				log_warn("%s was not told: %s", waiter->mates[step.link].name,
+					 unheard.text);
+			} else if (rc) {
+				*error = unheard;
+				*out = (struct receive_event){.kind = RECEIVE_FAILED,
+							      .broken = true};
+				return true;
+			}
+			break;
+		}
+	}
+}
+
+/* What all have said, up to what ends a wait. */
+static bool listen(struct waiter *waiter, uint64_t until_ns, struct error *error,
+		   struct receive_event *out)
+{
+	struct commit_event event;
+
+	while (hear(waiter, &event, error)) {
+		if (error->code != ERROR_NONE) {
+			*out = (struct receive_event){.kind = RECEIVE_FAILED, .broken = true};
+			return true;
+		}
+		if (run(waiter, event, until_ns, error, out))
+			return true;
+	}
+	return false;
+}
+
+static struct commit_event arrival(struct waiter *waiter, const struct receive_step *step)
+{
+	const struct receiver *receiver = &waiter->receiver;
+	const struct params *params = waiter->epoch->options.params;
+	bool open = step->round == MEET_OPEN;
+
+	return (struct commit_event){
+		.kind = COMMIT_ARRIVES,
+		.round = step->round,
+		.version = versions_published(waiter->versions),
+		.arrive = {.min_version = open ? receiver->min_version : step->version,
+			   .max_version = open ? receiver->max_version : step->version,
+			   .closes = params->copies == 1 && !params->landing,
+			   .writes = waiter->committer.decided_for &&
+				     waiter->epoch->mate_count == 1 && !mapped_word(waiter->epoch)},
+	};
+}
+
+void waiter_cannot(struct waiter *waiter, uint64_t version, const char *why)
+{
+	struct receive_event out;
+	struct error error;
+
+	if (waiter->receiver.meets)
+		run(waiter,
+		    (struct commit_event){.kind = COMMIT_CANNOT, .version = version, .why = why},
+		    clock_deadline_ns(LAST_WORDS_MS), &error, &out);
+}
+
+bool waiter_meet(struct waiter *waiter, const struct receive_step *step, struct error *error,
+		 struct receive_event *event)
+{
+	struct commit_event asks = {.kind = COMMIT_ASKS};
+	struct committer *committer = &waiter->committer;
+	bool there = committer->phase == COMMIT_MEETING && committer->round == step->round;
+
+	if (step->round == MEET_OPEN && waiter->asks_anew) {
+		waiter->asks_anew = waiter->opened = false;
+		/* else it may be let go any time, with what it had asked for */
+		there = there && committer->own.min_version == waiter->receiver.min_version &&
+			committer->own.max_version == waiter->receiver.max_version;
+		if (committer->phase == COMMIT_BETWEEN ||
+		    (committer->phase == COMMIT_MEETING && committer->round != MEET_OPEN))
+			waiter_cannot(waiter, committer->own.min_version,
+				      "it waits for another version");
+	}
+	if (run(waiter, there ? asks : arrival(waiter, step), step->until_ns, error, event) ||
+	    listen(waiter, step->until_ns, error, event))
+		return true;
+	if (health_check(waiter->health, error)) {
+		*event = (struct receive_event){.kind = RECEIVE_FAILED};
+		return true;
+	}
+	return find_gone(waiter, &asks, error, event);
+}
+
+bool waiter_hear_mates(struct waiter *waiter, struct error *error, struct receive_event *event)
+{
+	struct commit_event asks;
+	bool ends;
+
+	if (!waiter->receiver.meets)
+		return false;
+	ends = listen(waiter, clock_deadline_ns(LAST_WORDS_MS), error, event) ||
+	       find_gone(waiter, &asks, error, event);
+	event->error = error;
+	return ends;
+}
