@@ -26,6 +26,8 @@ def main():
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
 
     weights = {name: tensor for file in sorted(arguments.model.glob("*.safetensors")) for name, tensor in load_file(file).items()}
+    if not weights:
+        parser.error(f"--model {arguments.model}: no *.safetensors there; give a local folder, not a model's name")
     tensors = [(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in weights.items()]
     client = weft.vllm.HTTPClient(arguments.servers, extension=arguments.extension)
     client.wait_ready()
@@ -39,6 +41,7 @@ def main():
             client.reset_prefix_cache()
             client.resume()
             print(f"version {version}: {sync.last['bytes'] / 1e9:.3f} GB in {sync.last['weight_sync_time_s']:.3f} s")
+        client.shutdown()  # servers leave the job, and serve on
 
 
 if __name__ == "__main__":
