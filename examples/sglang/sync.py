@@ -37,6 +37,8 @@ def main():
 
     servers = Client(options.server)
     sent = [(name, tensor.dtype, tensor.shape) for name, tensor in tensors_of(options.folder)]
+    if not sent:
+        parser.error(f"{options.folder}: no *.safetensors there; give a local folder, not a model's name")
     with weft.engines.Sender(sent, engines=len(options.server), ranks=servers.ranks(), bind=options.bind,
                              transport=options.transport, key_file=options.key_file) as sender:
         servers.connect(sender, ranks=sender.ranks)
