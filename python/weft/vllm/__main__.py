@@ -26,6 +26,8 @@ def _filtered() -> "tuple[bool, str]":
     names = given.split(",")
     if BACKEND in names:
         return False, f"{given!r}, which has {BACKEND!r}"
+    if BACKEND in (name.strip() for name in names):
+        return True, f"{given!r} leaves it out, since vLLM keeps blanks: set it to {','.join(name.strip() for name in names)!r}"
     return True, f"{given!r} leaves it out: add {BACKEND!r}"
 
 
@@ -63,7 +65,9 @@ def _registered(found: Generation) -> "tuple[bool, str]":
     factory = importlib.import_module("vllm.distributed.weight_transfer.factory")
     missing = [name for name in ("WeightTransferEngineFactory", *(["WeightTransferTrainerFactory"] if found.trainer else []))
                if BACKEND not in getattr(factory, name)._registry]
-    return not missing, "registered" if not missing else f"not in {' and '.join(missing)}: the log says why"
+    if not missing:
+        return True, "registered"
+    return False, f"not in {' and '.join(missing)}: " + ("for VLLM_PLUGINS, above" if _filtered()[0] else "the log says why")
 
 
 def main() -> int:

@@ -132,7 +132,8 @@ def test_import__brings_neither_torch_nor_vllm():
 
 
 @pytest.mark.parametrize("given, good, said", [(None, True, "all plug-ins"), ("weft", True, "has 'weft'"),
-                                               ("other", False, "add 'weft'")])
+                                               ("other", False, "add 'weft'"),
+                                               ("other, weft", False, "set it to 'other,weft'")])
 def test_report__says_whether_the_plug_in_is_filtered_out(monkeypatch, given, good, said):
     main = importlib.import_module("weft.vllm.__main__")
     point = types.SimpleNamespace(name="weft", value="weft.vllm:register", load=lambda: weft.vllm.register)
@@ -145,6 +146,7 @@ def test_report__says_whether_the_plug_in_is_filtered_out(monkeypatch, given, go
     assert found == good
     assert said in dict(lines)["VLLM_PLUGINS"]
     assert dict(lines)["back end"].startswith("registered") == good
+    assert ("for VLLM_PLUGINS" in dict(lines)["back end"]) == (not good)
 
 
 def test_report__finds_no_entry_point_and_says_what_to_do(monkeypatch):
@@ -585,7 +587,7 @@ def test_client__with_a_path_behind_the_servers_address_says_to_leave_it_out():
             weft.vllm.HTTPClient(url + "/v1").wait_ready(timeout_s=0.1)
 
 
-def test_client__has_a_deadline():
+def test_client__has_a_deadline(caplog):
     import socket
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
