@@ -61,12 +61,15 @@ class HTTPClient:
 
     def wait_ready(self, timeout_s: float = 240.0) -> None:
         """Until every server answers /health."""
-        deadline = time.monotonic() + timeout_s
+        deadline, said = time.monotonic() + timeout_s, ""
         while True:
             try:
                 self._all("GET", "/health", timeout_s=5.0)
                 return
             except (HostFailed, WaitTimeout) as error:
+                if error.text != said:
+                    said = error.text
+                    logger.info("waiting for servers, up to %.0f s: %s", timeout_s, said)
                 if time.monotonic() > deadline:
                     raise WaitTimeout(f"not ready within {timeout_s:.0f} s: {error.text}") from error
             time.sleep(0.5)
@@ -224,7 +227,7 @@ def _request(verb: str, server: str, path: str, body: Any, timeout_s: float) -> 
         if error.code == 404 and path == "/health":
             hint = ": every vLLM server has this route; give its address alone, \"http://host:port\""
         elif error.code == 404:
-            hint = ": this server has no such route; start it with VLLM_SERVER_DEV_MODE=1 (python -m weft.vllm says which routes)"
+            hint = ": this server has no such route; start it with VLLM_SERVER_DEV_MODE=1"
         elif path == "/init_weight_transfer_engine" and "WEFT-E" not in text:
             hint = ": is weft its backend? Start it with --weight-transfer-config '{\"backend\": \"weft\"}'; it said"
         return _Failure(server, f"{where} answered {error.code}{hint}: {text[:_BODY] or 'nothing'}", False)

@@ -597,6 +597,10 @@ def test_client__has_a_deadline(caplog):
             client.pause()
         with pytest.raises(weft.WaitTimeout, match="not ready within"):
             client.wait_ready(timeout_s=0.1)
+    with caplog.at_level("INFO", "weft.vllm"), pytest.raises(weft.WaitTimeout, match="not ready within"):
+        weft.vllm.HTTPClient("http://127.0.0.1:1").wait_ready(timeout_s=1.2)
+    waited = [record.message for record in caplog.records if "waiting for servers" in record.message]
+    assert waited == ["waiting for servers, up to 1 s: GET http://127.0.0.1:1/health: [Errno 111] Connection refused"]
 
 
 @pytest.mark.parametrize("given", [[], ["http://a:1", "http://a:1/"], "a:1"])
