@@ -57,6 +57,8 @@ class Client:
         self.urls = [url.rstrip("/") for url in ([urls] if isinstance(urls, str) else urls)]
         if not self.urls or not all(url.startswith(("http://", "https://")) for url in self.urls):
             raise UsageError(f"urls of SGLang servers are ['http://host:port', ..]; given: {urls!r}")
+        if len(set(self.urls)) != len(self.urls):
+            raise UsageError(f"urls of SGLang servers: give each server once; given: {urls!r}")
         self.group, self.timeout_s, self._receivers = group, timeout_s, receivers
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {api_key}"} if api_key else {})}
         self.paused = False

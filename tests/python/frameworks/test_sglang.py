@@ -316,6 +316,12 @@ def test_client__names_every_server_that_does_not_answer():
         client.flush_cache()
 
 
+@pytest.mark.parametrize("urls", [[], "a:30000", ["http://a:30000", "http://a:30000/"]])
+def test_client__wants_each_server_once(urls):
+    with pytest.raises(weft.UsageError, match="urls of SGLang servers"):
+        Client(urls)
+
+
 def test_client__has_deadlines(tmp_path):
     import socket
 
