@@ -36,7 +36,10 @@ def report() -> tuple[bool, list[str]]:
     lines = [f"weft {__version__}"]
     if not _there("sglang"):
         return False, [*lines, "sglang: not installed in this environment"]
-    lines.append(f"sglang {importlib.import_module('sglang.version').__version__}")
+    try:
+        lines.append(f"sglang {importlib.import_module('sglang.version').__version__}")
+    except Exception as error:  # SGLang itself does not import here
+        return False, [*lines, f"sglang: does not import: {type(error).__name__}: {error}"]
     if not _there("sglang.srt.plugins"):
         lines.append("plug-ins: this release has none; start servers by: python -m weft.sglang launch_server ..")
         return True, lines

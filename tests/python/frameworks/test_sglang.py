@@ -338,6 +338,16 @@ def test_import__brings_neither_torch_nor_sglang():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
 
 
+def test_report__says_that_sglang_itself_does_not_import(tmp_path, monkeypatch):
+    (tmp_path / "sglang").mkdir()
+    (tmp_path / "sglang" / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
+    path = [str(tmp_path), *(entry for entry in sys.path if entry)]
+    monkeypatch.setenv("PYTHONPATH", ":".join(path))
+    done = subprocess.run([sys.executable, "-m", "weft.sglang"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and done.stderr == ""
+    assert "sglang: does not import: RuntimeError: operator torchvision::nms does not exist" in done.stdout
+
+
 def test_register__that_cannot_hook_says_so_loudly():
     """SGLang only logs what a plug-in raises."""
     code = """
