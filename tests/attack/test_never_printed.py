@@ -190,7 +190,7 @@ def test_what_is_told__is_what_the_records_carry(tmp_path, model, told):
         proxy.close()
         mine = told.of(job.processes["inference-0"].popen.pid)
     carried = {secret for secret in mine if any(secret in frame for frame in frames)}
-    assert sum(len(secret) == COOKIE for secret in carried) == 2  # one for each trainer
+    assert sum(len(secret) == COOKIE for secret in carried) == 3  # for each trainer, and the other rank
     assert sum(len(secret) == KEY for secret in carried) >= 3  # the nonce, of the memory to try paths with, of the weights
     assert {len(secret) for secret in mine - carried} <= {KEY}
 

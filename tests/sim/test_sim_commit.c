@@ -270,10 +270,10 @@ static void act(struct history *history, uint32_t r)
 	}
 	if (!rank->waits) {
 		/* what it promised may have been shown meanwhile: then the version is published, and done */
-		if (rank->stage == PROMISED && shown_by(history, r) == rank->wanted) {
+		if (rank->stage == PROMISED && is_leaf(rank) &&
+		    shown_by(history, r) == rank->wanted) {
 			rank->stage = OUT_OF_TURN;
-			rank->committer.phase = COMMIT_IDLE;
-			rank->open = false;
+			commit_shown(&rank->committer);
 		}
 		if (!(rank->stage == OUT_OF_TURN && rank->shown_last >= history->version))
 			begin(history, rank);

@@ -283,6 +283,13 @@ struct commit_step commit_next(struct committer *committer, const struct commit_
 	return go_on(committer);
 }
 
+void commit_shown(struct committer *committer)
+{
+	WEFT_ASSERT_OP(committer->round, ==, MEET_PUBLISH);
+	WEFT_ASSERT(committer->decided_for && committer->link_count == 1);
+	committer->phase = COMMIT_IDLE;
+}
+
 void commit_missing(const struct committer *committer, struct text *text)
 {
 	static const char *const what[] = {[MEET_OPEN] = "in weft_update_wait for it",

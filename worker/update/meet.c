@@ -60,10 +60,16 @@ void waiter_meets_close(struct waiter *waiter)
 	versions_follow(waiter->versions, NULL);
 }
 
-bool waiter_is_shown(const struct waiter *waiter)
+bool waiter_is_shown(struct waiter *waiter)
 {
-	return waiter->receiver.phase == RECEIVE_PREPARED &&
-	       versions_shown(waiter->versions) == waiter->committer.own.min_version;
+	struct committer *committer = &waiter->committer;
+
+	if (waiter->receiver.phase != RECEIVE_PREPARED || committer->phase != COMMIT_MEETING ||
+	    !committer->decided_for || committer->link_count > 1 ||
+	    versions_shown(waiter->versions) != committer->own.min_version)
+		return false;
+	commit_shown(committer);
+	return true;
 }
 
 /* ---- saying ---- */
@@ -287,6 +293,10 @@ bool waiter_meet(struct waiter *waiter, const struct receive_step *step, struct 
 	if (run(waiter, there ? asks : arrival(waiter, step), step->until_ns, error, event) ||
 	    listen(waiter, step->until_ns, error, event))
 		return true;
+	if (waiter_is_shown(waiter)) {
+		*event = (struct receive_event){.kind = RECEIVE_MET};
+		return true;
+	}
 	if (health_check(waiter->health, error)) {
 		*event = (struct receive_event){.kind = RECEIVE_FAILED};
 		return true;

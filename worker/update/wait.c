@@ -574,6 +574,17 @@ static struct receive_event opens(struct waiter *waiter, uint64_t version, uint3
 	};
 }
 
+/* What an earlier wait has promised is shown by now: that one has ended well. */
+static bool keeps_promise(struct waiter *waiter, struct error *error)
+{
+	if (!waiter_is_shown(waiter))
+		return false;
+	run(waiter, (struct receive_event){.kind = RECEIVE_MET}, false, error);
+	waiter->unfinished = false;
+	watch_deadline(waiter->watch, 0);
+	return true;
+}
+
 int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
 		uint64_t *published, struct error *error)
 {
@@ -583,8 +594,11 @@ int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bo
 	int rc;
 
 	watch_drain(waiter->watch);
-	if (waiter_is_shown(waiter))
-		run(waiter, (struct receive_event){.kind = RECEIVE_MET}, false, error);
+	if (keeps_promise(waiter, error)) {
+		if (!version) /* it is the next one */
+			version = atomic_load(&waiter->versions->published);
+		tried = false;
+	}
 	rc = receive_check(&waiter->receiver, version, versions_published(waiter->versions),
 			   atomic_load(&waiter->versions->tainted), &done, error);
 	if (!rc && !done) {

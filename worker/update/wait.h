@@ -85,8 +85,8 @@ bool waiter_meet(struct waiter *waiter, const struct receive_step *step, struct 
 bool waiter_hear_mates(struct waiter *waiter, struct error *error, struct receive_event *event);
 /* This rank has failed for good: they are told. */
 void waiter_cannot(struct waiter *waiter, uint64_t version, const char *why);
-/* What it has promised was decided, and it has not seen that yet. */
-bool waiter_is_shown(const struct waiter *waiter);
+/* What it has promised is shown, though it was not told: its meeting is over. */
+bool waiter_is_shown(struct waiter *waiter);
 /* ERROR_STATE inside the hook; `call` is for the message. */
 int post_load_outside(const struct post_load *load, const char *call, struct error *error);
 

@@ -16,6 +16,8 @@ static const struct rig_options shadow = {.trainers = 2,
 					  .shadow = 1,
 					  .checksums = 1};
 
+enum { VERSIONS = 200 };
+
 static struct rig *open_rig(const struct rig_options *options)
 {
 	struct rig *rig = memory_zalloc(1, sizeof(*rig));
@@ -157,6 +159,58 @@ static void test_next__is_the_same_version_for_all(void **state)
 	rig_wait_end(rig, 0);
 	all_show(rig, 7);
 	close_rig(rig);
+}
+
+struct trying {
+	weft_worker *worker;
+	int rc;
+	weft_error error;
+};
+
+static void *try_thread(void *context)
+{
+	struct trying *trying = context;
+	uint64_t published = 0, before = 0;
+
+	while (before < VERSIONS) {
+		trying->rc = weft_update_try_wait(trying->worker, WEFT_VERSION_NEXT, 5000,
+						  &published, &trying->error);
+		if (trying->rc == WEFT_AGAIN)
+			continue;
+		if (trying->rc || published != before + 1)
+			break;
+		before = published;
+	}
+	return NULL;
+}
+
+/* A loop may see that the word is stored before it is told so. */
+static void test_tries__of_the_next_version_get_each_and_leave_with_their_work_done(void **state)
+{
+	struct rig *rig = open_rig(&shadow);
+	weft_error error = WEFT_ERROR_INIT;
+	struct trying trying[3];
+	pthread_t threads[3];
+
+	(void)state;
+	for (uint32_t i = 0; i < 3; i++) {
+		trying[i] = (struct trying){rig->ranks[i], 0, WEFT_ERROR_INIT};
+		pthread_create(&threads[i], NULL, try_thread, &trying[i]);
+	}
+	for (uint64_t version = 1; version <= VERSIONS; version++)
+		send_all(rig, version);
+	for (uint32_t i = 0; i < 3; i++) {
+		pthread_join(threads[i], NULL);
+		rig_ok(trying[i].rc, &trying[i].error);
+		assert_int_equal(weft_published(rig->ranks[i]), VERSIONS);
+	}
+	for (uint32_t i = 0; i < 3; i++)
+		rig_ok(weft_leave(rig->ranks[i], &error), &error);
+	for (uint32_t i = 0; i < 2; i++)
+		rig_ok(weft_leave(rig->trainers[i], &error), &error);
+	rig_close(rig);
+	assert_int_equal(rig->controller_rc, 0);
+	memory_free(rig);
 }
 
 /* ---- not agreed ---- */
@@ -304,6 +358,8 @@ static void test_promise__outlives_a_deadline_and_is_kept_without_loading_again(
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(
+			test_tries__of_the_next_version_get_each_and_leave_with_their_work_done),
 		cmocka_unit_test(test_commit__is_one_version_on_all_ranks),
 		cmocka_unit_test(test_readers__of_two_ranks_never_see_two_versions),
 		cmocka_unit_test(
