@@ -57,6 +57,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	} else {
 		must(taken.opening == pair.opening);
 	}
+	for (int decides = 0; decides < 2; decides++) {
+		struct update_meet meet = {.tag = 0};
+
+		rc = update_read_meet(&signal, pair.name, decides, &meet, &error);
+		if (rc) {
+			must_refuse(rc, &error);
+			must(meet.tag == 0);
+		} else {
+			must(meet.tag == UPDATE_GIVE_UP || (meet.tag == UPDATE_ARRIVE) == !decides);
+			must(!meet.arrive.turn ||
+			     meet.arrive.min_version <= meet.arrive.max_version);
+			must(!meet.give_up.turn ||
+			     memchr(meet.give_up.why, 0, sizeof(meet.give_up.why)));
+		}
+	}
 	rc = update_read_use(&signal, &pair, &tag, &end, &gone, &landed, &error);
 	if (rc) {
 		must_refuse(rc, &error);

@@ -144,7 +144,6 @@ static struct commit_event arrival(const struct rank *rank, enum update_round ro
 {
 	return (struct commit_event){.kind = COMMIT_ARRIVES,
 				     .round = round,
-				     .version = rank->shown_last,
 				     .arrive = {.min_version = rank->wanted,
 						.max_version = rank->wanted,
 						.closes = rank->in_place,

@@ -183,11 +183,11 @@ static struct commit_step meet(struct committer *committer)
 		committer->told = true;
 		return (struct commit_step){.kind = COMMIT_TELL, .link = 0};
 	}
-	committer->release = (struct update_release){.min_version = all.min_version,
-						     .max_version = all.max_version,
-						     .published = committer->decided,
-						     .round = (uint32_t)committer->round,
-						     .closes = all.closes};
+	committer->release = (struct update_release){
+		.min_version = all.min_version,
+		.max_version = committer->round == MEET_OPEN ? all.max_version : all.min_version,
+		.round = (uint32_t)committer->round,
+		.closes = all.closes};
 	return released(committer);
 }
 
@@ -209,12 +209,9 @@ static struct commit_step go_on(struct committer *committer)
 
 static struct commit_step arrive(struct committer *committer, const struct commit_event *event)
 {
-	if (event->round == MEET_OPEN) {
+	WEFT_ASSERT(event->round == MEET_OPEN || committer->phase == COMMIT_BETWEEN);
+	if (event->round == MEET_OPEN)
 		committer->turn++;
-		committer->decided = event->version;
-	} else {
-		WEFT_ASSERT_OP(committer->phase, ==, COMMIT_BETWEEN);
-	}
 	committer->own = event->arrive;
 	committer->own.turn = committer->turn;
 	committer->own.round = (uint32_t)event->round;

@@ -54,7 +54,6 @@ struct committer {
 	struct update_arrive all;    /* and what all below it together do */
 	bool told;                   /* who decides has heard that */
 	struct update_release release; /* of the last meeting, as children hear it */
-	uint64_t decided;            /* OPEN: what was decided last */
 	uint32_t at;
 	bool opening;                /* GIVING_UP: before the turn was opened, */
 	uint32_t from;               /* and who knows: links[from] said it. UINT32_MAX: nobody */
@@ -92,7 +91,7 @@ struct commit_event {
 	struct update_release release;
 	struct update_give_up give_up;
 	const char *why;
-	uint64_t version;                /* CANNOT: of the update, 0 unknown; ARRIVES at OPEN: the last one that is published */
+	uint64_t version;                /* CANNOT: of the update; 0: unknown */
 };
 
 /* links: their names set, else zero; stay the caller's. */

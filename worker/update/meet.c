@@ -248,14 +248,14 @@ static struct commit_event arrival(struct waiter *waiter, const struct receive_s
 {
 	const struct receiver *receiver = &waiter->receiver;
 	const struct params *params = waiter->epoch->options.params;
-	bool open = step->round == MEET_OPEN;
+	bool range = step->round == MEET_OPEN ||
+		     !receiver->peer_count; /* whom nobody writes to has any of them */
 
 	return (struct commit_event){
 		.kind = COMMIT_ARRIVES,
 		.round = step->round,
-		.version = versions_published(waiter->versions),
-		.arrive = {.min_version = open ? receiver->min_version : step->version,
-			   .max_version = open ? receiver->max_version : step->version,
+		.arrive = {.min_version = range ? receiver->min_version : step->version,
+			   .max_version = range ? receiver->max_version : step->version,
 			   .closes = params->copies == 1 && !params->landing,
 			   .writes = waiter->committer.decided_for &&
 				     waiter->epoch->mate_count == 1 && !mapped_word(waiter->epoch)},

@@ -415,8 +415,11 @@ static struct receive_step signalled(struct receiver *receiver, const struct rec
 
 static struct receive_step met(struct receiver *receiver, const struct receive_event *event)
 {
-	if (receiver->phase == RECEIVE_PREPARED)
+	if (receiver->phase == RECEIVE_PREPARED) {
+		if (!receiver->peer_count && event->min_version)
+			receiver->min_version = event->min_version;
 		return published(receiver);
+	}
 	if (receiver->phase == RECEIVE_CLOSING)
 		return load(receiver);
 	WEFT_ASSERT_OP(receiver->phase, ==, RECEIVE_JOINING);

@@ -78,7 +78,8 @@ enum update_round { MEET_OPEN = 1, MEET_CLOSE = 2, MEET_PUBLISH = 3 };
 
 struct update_arrive {
 	uint64_t turn;             /* of who says it, from 1 */
-	uint64_t min_version, max_version; /* of the update; at PUBLISH, and CLOSE, the one that is here */
+	uint64_t min_version, max_version; /* of the update; at PUBLISH, and CLOSE, the one that is here, or any of
+					      these, of a rank that no trainer writes to */
 	uint32_t round;
 	uint32_t closes;           /* OPEN: readers lose their version now */
 	uint32_t writes;           /* its word is to be written: it looks at none of a peer's */
@@ -87,7 +88,6 @@ struct update_arrive {
 struct update_release {
 	uint64_t turn;             /* of who hears it */
 	uint64_t min_version, max_version; /* that all of them want; at PUBLISH the one that is shown */
-	uint64_t published;        /* OPEN: the one that was decided last; 0: none */
 	uint32_t round;
 	uint32_t closes;           /* OPEN: readers have lost their version */
 };
@@ -98,7 +98,7 @@ struct update_give_up {
 };
 
 _Static_assert(sizeof(struct update_arrive) == 40, "struct update_arrive is a wire format");
-_Static_assert(sizeof(struct update_release) == 40, "struct update_release is a wire format");
+_Static_assert(sizeof(struct update_release) == 32, "struct update_release is a wire format");
 _Static_assert(sizeof(struct update_give_up) == TRANSPORT_PAYLOAD_BYTES,
 	       "struct update_give_up is a wire format");
 _Static_assert(sizeof(struct update_accept) == 88, "struct update_accept is a wire format");

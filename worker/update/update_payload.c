@@ -128,7 +128,7 @@ int update_read_use(const struct transport_signal *signal, const struct update_p
 static bool round_valid(uint32_t round, uint64_t turn, uint64_t min_version, uint64_t max_version)
 {
 	return turn && round >= MEET_OPEN && round <= MEET_PUBLISH && min_version &&
-	       min_version <= max_version && (round == MEET_OPEN || min_version == max_version);
+	       min_version <= max_version;
 }
 
 int update_read_meet(const struct transport_signal *signal, const char *name, bool decides,
@@ -145,7 +145,9 @@ int update_read_meet(const struct transport_signal *signal, const char *name, bo
 		   signal->length == sizeof(meet.release)) {
 		memcpy(&meet.release, signal->payload, sizeof(meet.release));
 		valid = round_valid(meet.release.round, meet.release.turn, meet.release.min_version,
-				    meet.release.max_version);
+				    meet.release.max_version) &&
+			(meet.release.round == MEET_OPEN ||
+			 meet.release.min_version == meet.release.max_version);
 	} else if (meet.tag == UPDATE_GIVE_UP && signal->length == sizeof(meet.give_up)) {
 		memcpy(&meet.give_up, signal->payload, sizeof(meet.give_up));
 		valid = meet.give_up.turn && memchr(meet.give_up.why, 0, sizeof(meet.give_up.why));

@@ -19,11 +19,14 @@ uint64_t versions_shown(struct versions *versions)
 
 uint64_t versions_published(const struct versions *versions)
 {
-	uint64_t published = atomic_load(&versions->published);
 	/* looking at it is the only thing that is written */
 	uint64_t shown = versions_shown((struct versions *)(uintptr_t)versions);
+	uint64_t published = atomic_load(&versions->published);
 
-	return shown > published ? shown : published;
+	for (uint32_t c = 0; c < versions->copies && shown > published; c++)
+		if (atomic_load(&versions->copy[c]) == shown)
+			return shown;
+	return published;
 }
 
 void versions_follow(struct versions *versions, const _Atomic uint64_t *word)

@@ -36,7 +36,7 @@ struct versions {
 
 /* What readers are shown if it is here: 0, none. */
 uint64_t versions_shown(struct versions *versions);
-/* The last one that was published here; a decision that this rank has not heard of counts. */
+/* The last one that was published here; what it holds and is shown counts, though it was not told so. */
 uint64_t versions_published(const struct versions *versions);
 /* From now on, and until `word` is NULL again, that word says what is shown: it holds what is shown now. When it returns no
  * reader looks at the one before. */

@@ -205,6 +205,65 @@ static void test_taken__is_read_or_refused_by_what_is_wrong(void **state)
 	assert_int_equal(out.entries, 23);
 }
 
+static void refused_meet(const struct transport_signal *signal, bool decides)
+{
+	struct update_meet out = {.tag = 99};
+	struct error error = {0};
+
+	refused(update_read_meet(signal, pair.name, decides, &out, &error), &error,
+		"nothing that ranks of one engine say");
+	assert_int_equal(out.tag, 99);
+}
+
+static void test_meet__is_read_by_who_says_it_or_refused(void **state)
+{
+	const struct update_arrive arrive = {3, 7, 9, MEET_OPEN, 1, 1, 0};
+	const struct update_release release = {3, 7, 7, MEET_PUBLISH, 0};
+	const struct update_give_up give_up = {3, 7, "checksum"};
+	const struct update_arrive bad_arrive[] = {{0, 7, 9, MEET_OPEN, 0, 0, 0},
+						   {3, 0, 9, MEET_OPEN, 0, 0, 0},
+						   {3, 9, 7, MEET_OPEN, 0, 0, 0},
+						   {3, 7, 9, 0, 0, 0, 0},
+						   {3, 7, 9, MEET_PUBLISH + 1, 0, 0, 0}};
+	const struct update_release bad_release[] = {{0, 7, 7, MEET_PUBLISH, 0},
+						     {3, 7, 8, MEET_PUBLISH, 0},
+						     {3, 0, 0, MEET_CLOSE, 0},
+						     {3, 8, 7, MEET_OPEN, 0}};
+	struct transport_signal signal = signal_of(UPDATE_ARRIVE, &arrive, sizeof(arrive));
+	struct update_give_up endless = give_up;
+	struct update_meet out;
+	struct error error;
+
+	(void)state;
+	assert_int_equal(update_read_meet(&signal, pair.name, false, &out, &error), 0);
+	assert_memory_equal(&out.arrive, &arrive, sizeof(arrive));
+	refused_meet(&signal, true); /* who decides does not arrive */
+	signal.length--;
+	refused_meet(&signal, false);
+	signal = signal_of(UPDATE_RELEASE, &release, sizeof(release));
+	assert_int_equal(update_read_meet(&signal, pair.name, true, &out, &error), 0);
+	assert_memory_equal(&out.release, &release, sizeof(release));
+	refused_meet(&signal, false);
+	signal = signal_of(UPDATE_GIVE_UP, &give_up, sizeof(give_up));
+	for (int decides = 0; decides < 2; decides++) {
+		assert_int_equal(update_read_meet(&signal, pair.name, decides, &out, &error), 0);
+		assert_string_equal(out.give_up.why, "checksum");
+	}
+	memset(endless.why, 'x', sizeof(endless.why));
+	signal = signal_of(UPDATE_GIVE_UP, &endless, sizeof(endless));
+	refused_meet(&signal, true);
+	for (size_t i = 0; i < ARRAY_SIZE(bad_arrive); i++) {
+		signal = signal_of(UPDATE_ARRIVE, &bad_arrive[i], sizeof(bad_arrive[i]));
+		refused_meet(&signal, false);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(bad_release); i++) {
+		signal = signal_of(UPDATE_RELEASE, &bad_release[i], sizeof(bad_release[i]));
+		refused_meet(&signal, true);
+	}
+	signal = signal_of(UPDATE_END, &give_up, sizeof(give_up));
+	refused_meet(&signal, true);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -213,6 +272,7 @@ int main(void)
 		cmocka_unit_test(test_abort__is_read_or_refused_by_what_is_wrong),
 		cmocka_unit_test(test_landed__is_read_or_refused_by_what_is_wrong),
 		cmocka_unit_test(test_taken__is_read_or_refused_by_what_is_wrong),
+		cmocka_unit_test(test_meet__is_read_by_who_says_it_or_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
