@@ -125,7 +125,7 @@ class _Reading:
 
     def __init__(self, engine: Engine, layers: int, limit: int, tensors: "dict[str, Tensor]"):
         self.engine, self.layers, self._limit = engine, layers, limit
-        self.marks = marks = Marks({name: tensor for name, tensor in tensors.items() if _within(name, limit)})
+        self.marks = marks = Marks(_loaded(tensors, limit))
         self._found: dict[str, Found] = {}
         self._prints: dict[str, list[Any]] = {}
         self._before: dict[str, Any] = {}
@@ -309,6 +309,13 @@ class _Matching:
                                 f"is of {tensor}, and layers {here.layer} and {there.layer} of the checkpoint are not alike: "
                                 f"first {place.stack}N{which}")
         return place.at(there.layer)
+
+
+def _loaded(tensors: "dict[str, Tensor]", limit: int) -> "dict[str, Tensor]":
+    """What a model with fewer layers loads of a checkpoint."""
+    stacks = Stacks({name: tuple(tensor.shape) for name, tensor in tensors.items()})
+    return {name: tensor for name, tensor in tensors.items()
+            if _within(name, limit) or not stacks.repeats(place_of(name).stack)}  # type: ignore[union-attr]
 
 
 def _within(name: str, layers: int) -> bool:

@@ -59,6 +59,12 @@ class Stacks:
                     wanted = max(wanted, layer - self.first(stack) + 1)
         return wanted
 
+    def repeats(self, stack: str) -> bool:
+        """Whether these are layers, of which a smaller model has fewer: numbered one after the other, and not each of a kind of
+        its own. Other numbers tell parts of one thing apart (``projector.proj.0`` and ``.2``: what is between has no weights)."""
+        layers = self.kinds.get(stack, {})
+        return len(set(layers.values())) < len(layers) == max(layers) - min(layers) + 1
+
     def alike(self, place: Place) -> "Iterable[int]":
         """Layers of the same kind, first the lowest."""
         kinds = self.kinds.get(place.stack, {})

@@ -52,7 +52,7 @@ def assert_updated(habits=(), **size):
 
 
 MOVING = ["", "up_gate", "swap", "transposed", "beside", "turned", "sentinel", "ones", "absorb", "attribute", "buffer", "float",
-          "helper", "view", "norms", "loaded", "pad", "pad rename", "noise",
+          "helper", "view", "norms", "loaded", "pad", "pad rename", "noise", "projector",
           "up_gate swap absorb turned attribute float loaded ones rename"]
 
 

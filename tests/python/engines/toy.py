@@ -16,6 +16,7 @@ post-load work. What else it does is its habits, each a word:
     stale          derive does nothing                                    forgets    reload does no post-load work
     shifted        a norm is of the layer before's number                 dummy      no load was done yet
     view           a parameter that is a view with gaps, derived          norms      the loader computes a buffer
+    projector      weights that the checkpoint numbers, and that are no layers
 """
 from __future__ import annotations
 
@@ -59,6 +60,8 @@ def tensors(layers=4, dense=1, habits=(), dtype="BF16"):
             found[f"{lead}mlp.gate.weight"] = (EXPERTS, HIDDEN)
             if "loaded" in habits:
                 found[f"{lead}mlp.gate.bias"] = (EXPERTS,)
+    if "projector" in habits:  # as published names of a Sequential, of which what is between has no weights
+        found |= {"projector.proj.0.weight": (HIDDEN, HIDDEN), "projector.proj.9.weight": (HIDDEN, HIDDEN)}
     found |= {"model.norm.weight": (HIDDEN,), "lm_head.weight": (VOCABULARY, HIDDEN)}
     return {name: weft.Tensor(name, "F32" if name.endswith("scale") else dtype, shape) for name, shape in found.items()}
 
@@ -104,6 +107,9 @@ class Model(nn.Module):
         if stage == stages - 1:
             self.model.norm = Module(weight=parameter(HIDDEN))
             self.lm_head = Module(weight=parameter(PADDED // tp, HIDDEN))
+        if "projector" in habits:
+            self.projector = Module(linear_1=Module(weight=parameter(HIDDEN, HIDDEN)),
+                                    linear_2=Module(weight=parameter(HIDDEN, HIDDEN)))
         if "alias" in habits:
             self.lm_head.weight.data = self.model.embed_tokens.weight.data
 
@@ -151,6 +157,7 @@ class Model(nn.Module):
                 name = ".".join(place)
             if "fails" in self.habits and "q_norm" in name:
                 raise KeyError(name)
+            name = name.replace("proj.0.", "linear_1.").replace("proj.9.", "linear_2.")
             self._load(parameters, name, tensor)
 
     def _cut(self, tensor, dim):
