@@ -115,8 +115,10 @@ static inline uint32_t epoch_window_region(const struct epoch *epoch)
 	return epoch_sums_region(epoch) + 1;
 }
 
-/* What mates share: the version that ranks show, which who decides stores here, and what is on its way to one of them. */
+/* What mates share: the version that ranks show, which who decides stores here, its complement, and at OUT_AT the two that
+ * are on their way to one of them. */
 #define WORD_REGION_BYTES 4096u
+#define WORD_BYTES        16u
 #define WORD_OUT_AT       64u
 
 /* That rank decides when this one shows a version; NULL: this one does. */

@@ -163,8 +163,8 @@ static int find_mates(struct epoch *epoch, struct error *error)
 	if (!count || (rc = transport_region_allocate(epoch->options.domain, WORD_REGION_BYTES,
 						      &epoch->word, error)))
 		return rc;
-	memcpy(transport_region_memory(epoch->word), &epoch->options.shown,
-	       sizeof(epoch->options.shown));
+	memcpy(transport_region_memory(epoch->word),
+	       (uint64_t[]){epoch->options.shown, ~epoch->options.shown}, WORD_BYTES);
 	return 0;
 }
 

@@ -5,7 +5,7 @@
  *
  *   the word of who decides     looked at by itself, and by ranks that have it mapped: one store shows a version on all
  *   a rank's own word           looked at where it has not, and where it decides for others in its turn; who decides
- *                               writes it before its RELEASE, over the same path
+ *                               writes it before its RELEASE, over the same path, and behind it its complement
  */
 #include "worker/update/wait.h"
 
@@ -22,6 +22,14 @@ static _Atomic uint64_t *own_word(const struct waiter *waiter)
 	return transport_region_memory(waiter->epoch->word);
 }
 
+static void store_word(const struct waiter *waiter, uint64_t version)
+{
+	_Atomic uint64_t *word = own_word(waiter);
+
+	atomic_store(&word[0], version);
+	atomic_store(&word[1], ~version);
+}
+
 /* Who decides for this rank alone has its word mapped here, or NULL. */
 static const _Atomic uint64_t *mapped_word(const struct epoch *epoch)
 {
@@ -29,6 +37,13 @@ static const _Atomic uint64_t *mapped_word(const struct epoch *epoch)
 
 	return decider && epoch->mate_count == 1 ? transport_remote_pointer(decider->remotes[0])
 						 : NULL;
+}
+
+/* Who decides for this rank writes its word: others look at none of it, and it at none of another's. */
+static bool is_written(const struct waiter *waiter)
+{
+	return waiter->committer.decided_for && waiter->epoch->mate_count == 1 &&
+	       !mapped_word(waiter->epoch);
 }
 
 int waiter_meets_open(struct waiter *waiter, struct error *error)
@@ -48,7 +63,7 @@ int waiter_meets_open(struct waiter *waiter, struct error *error)
 		       epoch_decider(epoch) != NULL);
 	receiver_meets(&waiter->receiver, epoch->options.params->landing);
 	word = mapped_word(epoch);
-	versions_follow(waiter->versions, word ? word : own_word(waiter));
+	versions_follow(waiter->versions, word ? word : own_word(waiter), is_written(waiter));
 	return 0;
 }
 
@@ -57,7 +72,7 @@ void waiter_meets_close(struct waiter *waiter)
 	if (!waiter->receiver.meets)
 		return;
 	atomic_store(&waiter->versions->published, versions_published(waiter->versions));
-	versions_follow(waiter->versions, NULL);
+	versions_follow(waiter->versions, NULL, false);
 }
 
 bool waiter_is_shown(struct waiter *waiter)
@@ -83,9 +98,9 @@ static int release(struct waiter *waiter, const struct commit_step *step, uint64
 	int rc = 0;
 
 	if (step->writes) {
-		memcpy(out, &step->word, sizeof(step->word));
+		memcpy(out, (uint64_t[]){step->word, ~step->word}, WORD_BYTES);
 		rc = transport_write(mate->endpoint, out, waiter->epoch->word, mate->remotes[0], 0,
-				     sizeof(step->word), until_ns, error);
+				     WORD_BYTES, until_ns, error);
 	}
 	return rc ? rc
 		  : transport_signal(mate->endpoint, UPDATE_RELEASE, &waiter->committer.release,
@@ -156,7 +171,7 @@ static bool decided_before(struct waiter *waiter)
 	if (waiter_is_shown(waiter))
 		return true;
 	if (!mapped_word(waiter->epoch))
-		atomic_store(own_word(waiter), 0);
+		store_word(waiter, 0);
 	return false;
 }
 
@@ -197,7 +212,7 @@ static bool run(struct waiter *waiter, struct commit_event event, uint64_t until
 		case COMMIT_WAIT:
 			return false;
 		case COMMIT_STORE:
-			atomic_store(own_word(waiter), step.word);
+			store_word(waiter, step.word);
 			break;
 		case COMMIT_MET:
 			*out = (struct receive_event){.kind = RECEIVE_MET,
@@ -257,8 +272,7 @@ static struct commit_event arrival(struct waiter *waiter, const struct receive_s
 		.arrive = {.min_version = range ? receiver->min_version : step->version,
 			   .max_version = range ? receiver->max_version : step->version,
 			   .closes = params->copies == 1 && !params->landing,
-			   .writes = waiter->committer.decided_for &&
-				     waiter->epoch->mate_count == 1 && !mapped_word(waiter->epoch)},
+			   .writes = is_written(waiter)},
 	};
 }
 

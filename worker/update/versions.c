@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/update/versions.h"
 
+#include "base/assert.h"
+
 #include <sched.h>
 
 uint64_t versions_shown(struct versions *versions)
@@ -13,6 +15,8 @@ uint64_t versions_shown(struct versions *versions)
 	atomic_fetch_add(&versions->looking, 1);
 	word = atomic_load(&versions->word);
 	version = atomic_load(word ? word : &versions->published);
+	if (word && atomic_load(&versions->checked) && atomic_load(word + 1) != ~version)
+		version = atomic_load(&versions->published);
 	atomic_fetch_sub(&versions->looking, 1);
 	return version;
 }
@@ -29,8 +33,12 @@ uint64_t versions_published(const struct versions *versions)
 	return published;
 }
 
-void versions_follow(struct versions *versions, const _Atomic uint64_t *word)
+void versions_follow(struct versions *versions, const _Atomic uint64_t *word, bool checked)
 {
+	WEFT_ASSERT(
+		!word ||
+		!atomic_load(&versions->word)); /* so that no reader has one without the other */
+	atomic_store(&versions->checked, checked);
 	atomic_store(&versions->word, word);
 	while (atomic_load(&versions->looking)) /* a few instructions each */
 		sched_yield();

@@ -31,6 +31,7 @@ struct versions {
 	_Atomic uint64_t published;
 	_Atomic bool tainted;
 	const _Atomic uint64_t *_Atomic word; /* NULL: published is it */
+	_Atomic bool checked;          /* word[1] is ~word[0], or it is being written */
 	_Atomic uint32_t looking;      /* readers that look at the word, which may be memory of a peer's */
 };
 
@@ -39,8 +40,9 @@ uint64_t versions_shown(struct versions *versions);
 /* The last one that was published here; what it holds and is shown counts, though it was not told so. */
 uint64_t versions_published(const struct versions *versions);
 /* From now on, and until `word` is NULL again, that word says what is shown: it holds what is shown now. When it returns no
- * reader looks at the one before. */
-void versions_follow(struct versions *versions, const _Atomic uint64_t *word);
+ * reader looks at the one before. checked: a peer writes it, over a network that may write half of it first; its complement
+ * lies behind it, and while the two do not fit, readers are shown what was published here. */
+void versions_follow(struct versions *versions, const _Atomic uint64_t *word, bool checked);
 /* All bytes of the version are in the copy: it is shown once the word says so. */
 void versions_prepare(struct versions *versions, uint32_t copy, uint64_t version);
 
