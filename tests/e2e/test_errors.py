@@ -387,7 +387,7 @@ def test_full_standard_output__is_a_failure():
     for command in (["model", "list"], ["model", "tensors", "Qwen2.5-0.5B"], ["--help"],
                     ["route", "plan", "--model", "Qwen2.5-0.5B", "--train", "world=2", "--infer", "tp=2"]):
         with open("/dev/full", "w") as full:
-            done = subprocess.run([jobs.WEFT, *command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+            done = subprocess.run([jobs.WEFT, *command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
         assert done.returncode == 1 and done.stderr.count("WEFT-E111") == 1, f"{command}: {done.stderr}"
 
 
