@@ -193,7 +193,7 @@ def test_rails__two_are_used_and_one_lost_in_the_middle_changes_no_byte():
         f"--bytes 8388608 {nics}\n"
         f"case_ both_lost disturbed 'sleep 1; ip link set veth0 down; ip link set veth2 down' 'true' loop --seconds 30 "
         f"--bytes 8388608 {nics}\n",
-        *QUICK, seconds=400)
+        "--env", "WEFT_IB_TIMEOUT=18", "--env", "WEFT_IB_RETRY=6", seconds=400)
     assert_ok(result, "both")
     assert result["used"][0] == 0, "the second rail carried almost nothing"
     assert_ok(result, "lost")
