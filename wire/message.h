@@ -23,6 +23,7 @@
  *     ◄─────────────────────────────── go ───────────────────────────────►
  *     heartbeat ◄───────────────────────► heartbeat       while the job lives
  *     failure | leave ─────────────────►  lost ──────────────────────────► everyone else
+ *     failure | leave | drop ──────────►  gone ──────────────────────────► who goes on (lost: that engine)
  *
  * Messages may be lost with a connection, doubled by a resend, and delayed: a worker sends its
  * latest unanswered message again every resend_ms, and every message carries (job, epoch,
@@ -48,6 +49,7 @@ enum message_type {
 	MESSAGE_ENDPOINTS,
 	MESSAGE_CONNECTED,
 	MESSAGE_FAILURE,
+	MESSAGE_DROP,
 	MESSAGE_LEAVE,
 	MESSAGE_HEARTBEAT, /* both ways */
 	MESSAGE_WELCOME,   /* controller -> worker */
@@ -57,6 +59,7 @@ enum message_type {
 	MESSAGE_PEERS,
 	MESSAGE_GO,
 	MESSAGE_LOST,
+	MESSAGE_GONE,
 	MESSAGE_TYPE_COUNT
 };
 
@@ -133,10 +136,13 @@ struct message_peers { uint32_t attempt; struct peer_endpoints *peers; size_t pe
 struct message_attempt { uint32_t attempt; }; /* connected, go */
 
 struct message_failure { int code; char *text; uint64_t version; };
+/* Of a plan that continues: the sender goes on without that inference rank, which it does not reach. Answered by gone. */
+struct message_drop { struct member member; int code; char *text; uint64_t version; };
 struct message_leave { bool done; };  /* done: finished its work; else interrupted */
 struct message_heartbeat {
 	uint64_t sequence;         /* the controller answers with the same */
 	uint64_t version;          /* last version ended (trainer) or published (inference) */
+	uint32_t gone;             /* worker: how many of those messages it has heard */
 };
 
 struct message_welcome {
@@ -175,12 +181,15 @@ struct message_plan {
 	struct digest digest;      /* of the whole routing table */
 	char *policy, *order;      /* names of rows: who sends what, and when */
 	bool checksums;
+	bool continues;            /* an engine that is lost ends nobody else's work: --on-loss continue */
 	uint32_t update_timeout_ms;
 	struct plan_peer *peers;
 	size_t peer_count;
 	struct plan_row *rows;
 	size_t row_count;
 };
+/* An engine has left the job, the others go on: ranks [first, first + count), and why. Counted from 1, heard in this order. */
+struct message_gone { uint32_t number, first, count; int code; char *text; };
 struct message_lost {           /* the job's end for the others: who, and the error message */
 	int code;
 	char *text;
@@ -202,6 +211,7 @@ struct message {
 		struct message_endpoints endpoints;
 		struct message_attempt connected, go;
 		struct message_failure failure;
+		struct message_drop drop;
 		struct message_leave leave;
 		struct message_heartbeat heartbeat;
 		struct message_welcome welcome;
@@ -210,6 +220,7 @@ struct message {
 		struct message_plan plan;
 		struct message_peers peers;
 		struct message_lost lost;
+		struct message_gone gone;
 	} u;
 };
 

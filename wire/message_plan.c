@@ -3,7 +3,7 @@
  * message_plan.c -- a worker's own part of the routing table.
  *
  *   {"attempt":1, "digest":bin16, "policy":"greedy", "order":"rotated",
- *    "checksums":false, "update_timeout_ms":60000, "peers":[..], "rows":[..]}
+ *    "checksums":false, "continues":false, "update_timeout_ms":60000, "peers":[..], "rows":[..]}
  *
  *   peers  [[[role, rank], host, bytes, pieces, transport], ..]
  *   rows   [[peer, ordinal, tensor, param, how, [lo0, hi0, lo1, hi1, ..], offset, bytes], ..]
@@ -61,6 +61,7 @@ static const struct codec_field plan_fields[] = {
 	FIELD_TEXT(struct message_plan, policy, LIMIT_NAME_BYTES),
 	FIELD_TEXT(struct message_plan, order, LIMIT_NAME_BYTES),
 	FIELD_BOOL(struct message_plan, checksums),
+	FIELD_BOOL(struct message_plan, continues),
 	FIELD_U32(struct message_plan, update_timeout_ms, UINT32_MAX),
 	FIELD_LIST(struct message_plan, peers, peer_count, struct plan_peer, peer_record,
 		   LIMIT_PEERS),

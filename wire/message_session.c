@@ -129,6 +129,27 @@ static const struct codec_field failure_fields[] = {
 };
 MESSAGE_RECORD(failure);
 
+/* {"member":[1, 3], "code":140, "text":"write to inference 3 ..", "version":12} */
+static const struct codec_field drop_fields[] = {
+	FIELD_RECORD(struct message_drop, member, struct member, message_member_record),
+	FIELD_CODE(struct message_drop, code),
+	FIELD_ERROR_TEXT(struct message_drop, text),
+	FIELD_U64(struct message_drop, version),
+};
+MESSAGE_RECORD(drop);
+
+int message_drop_check(const void *body, struct error *error)
+{
+	const struct message_drop *drop = body;
+	char name[MEMBER_TEXT_BYTES];
+
+	if (drop->member.role != ROLE_INFERENCE)
+		return error_set(error, ERROR_MESSAGE,
+				 "member is %s; only inference ranks can be gone on without",
+				 member_text(drop->member, name));
+	return 0;
+}
+
 /* {"done":true} */
 static const struct codec_field leave_fields[] = {
 	FIELD_BOOL(struct message_leave, done),
@@ -139,6 +160,7 @@ MESSAGE_RECORD(leave);
 static const struct codec_field heartbeat_fields[] = {
 	FIELD_U64(struct message_heartbeat, sequence),
 	FIELD_U64(struct message_heartbeat, version),
+	FIELD_U32(struct message_heartbeat, gone, UINT32_MAX),
 };
 MESSAGE_RECORD(heartbeat);
 
@@ -187,3 +209,23 @@ static const struct codec_field lost_fields[] = {
 	FIELD_U64(struct message_lost, incarnation),
 };
 MESSAGE_RECORD(lost);
+
+/* {"number":1, "first":2, "count":2, "code":131, "text":"inference 3 (pid 4711 on n1) was lost .."} */
+static const struct codec_field gone_fields[] = {
+	FIELD_U32(struct message_gone, number, UINT32_MAX),
+	FIELD_U32(struct message_gone, first, LIMIT_RANKS - 1),
+	FIELD_U32(struct message_gone, count, LIMIT_RANKS),
+	FIELD_CODE(struct message_gone, code),
+	FIELD_ERROR_TEXT(struct message_gone, text),
+};
+MESSAGE_RECORD(gone);
+
+int message_gone_check(const void *body, struct error *error)
+{
+	const struct message_gone *gone = body;
+
+	if (gone->number && gone->count)
+		return 0;
+	return error_set(error, ERROR_MESSAGE, "number %u, count %u: neither is ever 0",
+			 gone->number, gone->count);
+}

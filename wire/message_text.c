@@ -144,6 +144,24 @@ static int lost(const struct message *message, char *out, size_t bytes)
 			lost->incarnation, lost->code, shown(lost->text));
 }
 
+static int drop(const struct message *message, char *out, size_t bytes)
+{
+	const struct message_drop *drop = &message->u.drop;
+	char name[MEMBER_TEXT_BYTES];
+
+	return snprintf(out, bytes, " %s E%d at version %" PRIu64 ": %s",
+			member_text(drop->member, name), drop->code, drop->version,
+			shown(drop->text));
+}
+
+static int gone(const struct message *message, char *out, size_t bytes)
+{
+	const struct message_gone *gone = &message->u.gone;
+
+	return snprintf(out, bytes, " %u: %u inference ranks from %u, E%d: %s", gone->number,
+			gone->count, gone->first, gone->code, shown(gone->text));
+}
+
 static writer *const writers[] = {
 	[MESSAGE_HELLO] = hello,	 [MESSAGE_DECLARE] = declare,
 	[MESSAGE_LAYOUT] = layout,	 [MESSAGE_HOLDING] = holding,
@@ -153,6 +171,7 @@ static writer *const writers[] = {
 	[MESSAGE_REFUSE] = refuse,	 [MESSAGE_WANT] = want,
 	[MESSAGE_PLAN] = plan,		 [MESSAGE_PEERS] = peers,
 	[MESSAGE_GO] = attempt,		 [MESSAGE_LOST] = lost,
+	[MESSAGE_DROP] = drop,		 [MESSAGE_GONE] = gone,
 };
 
 _Static_assert(sizeof(writers) / sizeof(writers[0]) == MESSAGE_TYPE_COUNT, "a line a type");

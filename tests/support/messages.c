@@ -376,6 +376,7 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 	to->policy = text(state);
 	to->order = text(state);
 	to->checksums = coin(state);
+	to->continues = coin(state);
 	to->update_timeout_ms = number32(state);
 	to->peers = list(&to->peer_count, sizeof(*to->peers), state);
 	for (size_t i = 0; i < to->peer_count; i++) {
@@ -462,12 +463,27 @@ static void random_small(struct message *message, uint64_t *state)
 		message->u.failure.text = text(state);
 		message->u.failure.version = number(state);
 		break;
+	case MESSAGE_DROP:
+		message->u.drop.member = member(state);
+		message->u.drop.member.role = ROLE_INFERENCE;
+		message->u.drop.code = (int)random_below(state, LIMIT_CODE + 1);
+		message->u.drop.text = text(state);
+		message->u.drop.version = number(state);
+		break;
+	case MESSAGE_GONE:
+		message->u.gone.number = 1 + (uint32_t)random_below(state, 9);
+		message->u.gone.first = (uint32_t)random_below(state, LIMIT_RANKS);
+		message->u.gone.count = 1 + (uint32_t)random_below(state, 64);
+		message->u.gone.code = (int)random_below(state, LIMIT_CODE + 1);
+		message->u.gone.text = text(state);
+		break;
 	case MESSAGE_LEAVE:
 		message->u.leave.done = coin(state);
 		break;
 	case MESSAGE_HEARTBEAT:
 		message->u.heartbeat.sequence = number(state);
 		message->u.heartbeat.version = number(state);
+		message->u.heartbeat.gone = number32(state);
 		break;
 	case MESSAGE_WELCOME:
 		message->u.welcome.heartbeat_ms = number32(state);

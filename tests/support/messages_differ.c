@@ -174,6 +174,7 @@ static const char *plan_differs(const struct message_plan *a, const struct messa
 	SAME_TEXT(policy);
 	SAME_TEXT(order);
 	SAME_NUMBER(checksums);
+	SAME_NUMBER(continues);
 	SAME_NUMBER(update_timeout_ms);
 	SAME_EACH(peers, peer_count, plan_peer_differs);
 	SAME_EACH(rows, row_count, row_differs);
@@ -247,9 +248,23 @@ static const char *small_differs(const struct message *a, const struct message *
 	case MESSAGE_LEAVE:
 		SAME_NUMBER(u.leave.done);
 		break;
+	case MESSAGE_DROP:
+		SAME_MEMBER(u.drop.member);
+		SAME_NUMBER(u.drop.code);
+		SAME_TEXT(u.drop.text);
+		SAME_NUMBER(u.drop.version);
+		break;
+	case MESSAGE_GONE:
+		SAME_NUMBER(u.gone.number);
+		SAME_NUMBER(u.gone.first);
+		SAME_NUMBER(u.gone.count);
+		SAME_NUMBER(u.gone.code);
+		SAME_TEXT(u.gone.text);
+		break;
 	case MESSAGE_HEARTBEAT:
 		SAME_NUMBER(u.heartbeat.sequence);
 		SAME_NUMBER(u.heartbeat.version);
+		SAME_NUMBER(u.heartbeat.gone);
 		break;
 	case MESSAGE_WELCOME:
 		SAME_NUMBER(u.welcome.heartbeat_ms);
