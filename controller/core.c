@@ -115,6 +115,22 @@ static int check_options(const struct controller_options *options, struct error 
 	return 0;
 }
 
+static int choose_on_loss(struct controller *controller, struct error *error)
+{
+	const char *on_loss = controller->options.on_loss;
+
+	controller->continues = on_loss && strcmp(on_loss, "continue") == 0;
+	if (on_loss && !controller->continues && strcmp(on_loss, "end") != 0)
+		return error_set(error, ERROR_CONFIG, "--on-loss '%.64s' is none of end, continue",
+				 on_loss);
+	controller->options.on_loss = controller->continues ? "continue" : "end";
+	if (controller->continues && controller->rules.commit == COMMIT_JOB)
+		return error_set(error, ERROR_CONFIG,
+				 "--on-loss continue with --commit job: there no engine shows a "
+				 "version before all do; choose --commit engine or --on-loss end");
+	return 0;
+}
+
 /* Wrong names are refused now, not when all workers are here. */
 static int choose_routing(struct controller *controller, struct error *error)
 {
@@ -136,6 +152,8 @@ static int choose_routing(struct controller *controller, struct error *error)
 	if (!rc)
 		rc = commit_parse(&rules->commit,
 				  options->commit ? options->commit : COMMIT_DEFAULT, error);
+	if (!rc)
+		rc = choose_on_loss(controller, error);
 	/* the rows' own names outlive the caller's strings */
 	if (!rc) {
 		options->policy = rules->policy->name;
@@ -183,6 +201,7 @@ void controller_free(struct controller **out)
 	if (!controller)
 		return;
 	epoch_free(&controller->epoch);
+	array_free(&controller->departures);
 	membership_fini(&controller->members);
 	array_free(&controller->formers);
 	memory_free(controller->job);
@@ -191,10 +210,15 @@ void controller_free(struct controller **out)
 }
 
 static message_handler *const handlers[MESSAGE_TYPE_COUNT] = {
-	[MESSAGE_DECLARE] = declarations_take,	  [MESSAGE_LAYOUT] = declarations_body,
-	[MESSAGE_HOLDING] = declarations_body,	  [MESSAGE_ENDPOINTS] = exchange_endpoints,
-	[MESSAGE_CONNECTED] = exchange_connected, [MESSAGE_FAILURE] = losses_report,
-	[MESSAGE_LEAVE] = members_leave,	  [MESSAGE_HEARTBEAT] = members_heartbeat,
+	[MESSAGE_DECLARE] = declarations_take,
+	[MESSAGE_LAYOUT] = declarations_body,
+	[MESSAGE_HOLDING] = declarations_body,
+	[MESSAGE_ENDPOINTS] = exchange_endpoints,
+	[MESSAGE_CONNECTED] = exchange_connected,
+	[MESSAGE_FAILURE] = losses_report,
+	[MESSAGE_LEAVE] = members_leave,
+	[MESSAGE_HEARTBEAT] = members_heartbeat,
+	[MESSAGE_DROP] = losses_drop,
 };
 
 static void other_job(struct controller *controller, const char *peer,
@@ -288,6 +312,8 @@ static void received(struct controller *controller, const struct controller_even
 		return;
 	if (controller->state == CONTROLLER_FAILED)
 		ending_answer(controller, slot, message);
+	else if (slot->presence == PRESENCE_LOST)
+		gone_answer(controller, slot, message);
 	else
 		handlers[message->type](controller, slot, message);
 }
@@ -405,7 +431,8 @@ static void check(const struct controller *controller, const struct controller_e
 	WEFT_ASSERT((state != CONTROLLER_EXCHANGE && state != CONTROLLER_RUN) || epoch);
 	WEFT_ASSERT(state <= CONTROLLER_RUN || state == CONTROLLER_DONE ||
 		    controller->failure.code != ERROR_NONE);
-	WEFT_ASSERT(state > CONTROLLER_RUN || members->in[PRESENCE_LOST] == 0);
+	WEFT_ASSERT(state > CONTROLLER_RUN || members->in[PRESENCE_LOST] == 0 ||
+		    (state == CONTROLLER_RUN && controller->departures.count));
 	WEFT_ASSERT(state >= CONTROLLER_RUN || members->in[PRESENCE_LEFT] == 0);
 	/* a tick has handled all that was due */
 	WEFT_ASSERT(event->type != CONTROLLER_TICK || state == CONTROLLER_DONE ||

@@ -37,6 +37,7 @@ static void gather_again(struct controller *controller)
 	struct membership *members = &controller->members;
 
 	epoch_free(&controller->epoch);
+	controller->departures.count = 0;
 	for (uint32_t i = 0; i < members->count; i++) {
 		struct slot *slot = &members->slots[i];
 

@@ -23,6 +23,7 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 	uint32_t party = party_of(controller, slot);
 
 	controller->epoch->parties[party].plan_ms = controller->now_ms;
+	message->u.plan.continues = controller->continues;
 	message->u.plan.update_timeout_ms = controller->options.update_timeout_ms;
 	return epoch_rows(controller->epoch, party, &message->u.plan, why);
 }

@@ -6,6 +6,14 @@
 
 #include <stdio.h>
 
+void losses_end(struct controller *controller, const struct slot *blamed, const struct error *why)
+{
+	if (gone_may(controller, blamed))
+		gone_leave(controller, blamed, why);
+	else
+		ending_fail(controller, blamed, why);
+}
+
 static double silent_for(const struct controller *controller, const struct slot *slot)
 {
 	return (double)(controller->now_ms - slot->heard_ms) / 1000.0;
@@ -73,7 +81,7 @@ static void blame_silent(struct controller *controller, struct slot *silent,
 		  slot_text(silent, who), silent_for(controller, silent),
 		  (unsigned long long)silent->version, slot_text(reporter, whom), text);
 	membership_gone(&controller->members, silent, PRESENCE_LOST);
-	ending_fail(controller, silent, &why);
+	losses_end(controller, silent, &why);
 }
 
 /* With its own words. That its host interrupted it is, for the others, the loss of a worker. */
@@ -128,7 +136,7 @@ void losses_report(struct controller *controller, struct slot *slot, struct mess
 	else
 		failed_text(&why, slot, running, failure);
 	text_fini(&missing);
-	ending_fail(controller, early ? early : slot, &why);
+	losses_end(controller, early ? early : slot, &why);
 }
 
 static void lost(struct controller *controller, struct slot *slot)
@@ -154,7 +162,31 @@ static void lost(struct controller *controller, struct slot *slot)
 			  (unsigned long long)slot->version, text_string(&versions));
 	text_fini(&versions);
 	membership_gone(&controller->members, slot, PRESENCE_LOST);
-	ending_fail(controller, slot, &why);
+	losses_end(controller, slot, &why);
+}
+
+void losses_drop(struct controller *controller, struct slot *slot, struct message *message)
+{
+	const struct message_drop *drop = &message->u.drop;
+	const struct slot *target =
+		membership_slot(&controller->members, drop->member.role, drop->member.rank);
+	char who[WORKER_TEXT_BYTES], whom[WORKER_TEXT_BYTES];
+	struct error why;
+
+	if (!target || !controller->continues || controller->state != CONTROLLER_RUN ||
+	    slot->who.role != ROLE_TRAINER) {
+		say_noise(controller, "dropped: a drop of %s, which this job has no use for",
+			  slot_text(slot, who));
+		return;
+	}
+	if (drop->version > slot->version)
+		slot->version = drop->version;
+	if (target->presence == PRESENCE_LOST) /* it will hear it with its next heartbeat, too */
+		return;
+	error_set(&why, error_known(drop->code) ? (enum error_code)drop->code : ERROR_PEER_LOST,
+		  "%s is not reached by %s at version %llu: %.600s", slot_text(target, whom),
+		  slot_text(slot, who), (unsigned long long)slot->version, drop->text);
+	losses_end(controller, target, &why);
 }
 
 void losses_silence(struct controller *controller)
@@ -166,7 +198,7 @@ void losses_silence(struct controller *controller)
 
 		if (controller->state > CONTROLLER_RUN)
 			return;
-		if (slot_present(slot) && controller->now_ms >= slot->heard_ms + limit)
+		if (slot_serves(slot) && controller->now_ms >= slot->heard_ms + limit)
 			lost(controller, slot);
 	}
 }

@@ -57,6 +57,9 @@ static const struct option_row {
 	{"commit", "WEFT_COMMIT", "WHO", KIND_TEXT, AT(shell.controller.commit),
 	 "which inference ranks show a version together: engine (default), those of one engine; job, all; "
 	 "rank, none (docs/versions.md)"},
+	{"on-loss", "WEFT_ON_LOSS", "WHAT", KIND_TEXT, AT(shell.controller.on_loss),
+	 "what the loss of an inference rank means: end (default), the job fails; continue, its engine leaves "
+	 "and the others go on (docs/living.md)"},
 	{"sessions-max", "WEFT_SESSIONS_MAX", "N", KIND_COUNT, AT(shell.controller.sessions_max),
 	 "inference ranks one trainer may write to, for policies that can limit it (default: any)"},
 	{"topology", "WEFT_TOPOLOGY", "WHAT", KIND_TEXT, AT(topology),

@@ -84,6 +84,14 @@ static void claim(struct controller *controller, struct slot *slot, const char *
 		say_refused(controller, peer, message->epoch, &why);
 		return;
 	}
+	if (slot->presence == PRESENCE_LOST && controller->state == CONTROLLER_RUN) {
+		error_set(&why, ERROR_DUPLICATE_RANK,
+			  "%s was lost, and this job goes on without its engine; the process on "
+			  "host %s, pid %llu comes too late",
+			  slot_text(slot, who), hello->host, (unsigned long long)hello->pid);
+		say_refused(controller, peer, message->epoch, &why);
+		return;
+	}
 	if (slot->claim != hello->incarnation) {
 		bool anew = claim_begins(controller, slot);
 
@@ -108,7 +116,7 @@ static void claim(struct controller *controller, struct slot *slot, const char *
 		return;
 	} else if (controller->state != CONTROLLER_GATHER) {
 		losses_restarted(&why, controller, slot);
-		ending_fail(controller, slot, &why);
+		losses_end(controller, slot, &why);
 	} else {
 		say(controller, true, "%s fell silent; host %s, pid %llu takes its place",
 		    slot_text(slot, who), hello->host, (unsigned long long)hello->pid);
@@ -150,8 +158,15 @@ void members_heartbeat(struct controller *controller, struct slot *slot, struct 
 	if (message->u.heartbeat.version > slot->version)
 		slot->version = message->u.heartbeat.version;
 	beat(controller, slot, message->u.heartbeat.sequence);
+	if (controller->state == CONTROLLER_RUN)
+		gone_tell(controller, slot, message->u.heartbeat.gone);
 	if (controller->state == CONTROLLER_GATHER)
 		declarations_maybe_plan(controller);
+}
+
+static uint32_t still_here(const struct membership *members)
+{
+	return members->count - members->in[PRESENCE_LEFT] - members->in[PRESENCE_LOST];
 }
 
 void members_leave(struct controller *controller, struct slot *slot, struct message *message)
@@ -169,13 +184,18 @@ void members_leave(struct controller *controller, struct slot *slot, struct mess
 			  message->u.leave.done
 				  ? "before the job ran"
 				  : "before its work was done (interrupted or failed)");
-		ending_fail(controller, slot, &why);
+		losses_end(controller, slot, &why);
 		return;
 	}
 	say(controller, false, "%s leaves, its work done, %u of %u still here",
-	    slot_text(slot, who), members->count - members->in[PRESENCE_LEFT], members->count);
-	if (members->in[PRESENCE_LEFT] < members->count)
+	    slot_text(slot, who), still_here(members), members->count);
+	if (still_here(members))
 		return;
-	say(controller, false, "done: all have left");
+	if (members->in[PRESENCE_LOST])
+		say(controller, true,
+		    "done: all others have left; engines that were lost: %zu of %u",
+		    controller->departures.count, controller->options.infer.engines);
+	else
+		say(controller, false, "done: all have left");
 	controller_exit(controller, NULL);
 }

@@ -178,6 +178,11 @@ bool slot_present(const struct slot *slot)
 	return slot->presence != PRESENCE_ABSENT && slot->presence != PRESENCE_LEFT;
 }
 
+bool slot_serves(const struct slot *slot)
+{
+	return slot_present(slot) && slot->presence != PRESENCE_LOST;
+}
+
 char *slot_text(const struct slot *slot, char out[WORKER_TEXT_BYTES])
 {
 	WEFT_ASSERT(slot->worker);
@@ -205,7 +210,7 @@ struct slot *membership_most_silent(const struct membership *membership, const s
 	for (uint32_t i = 0; i < membership->count; i++) {
 		struct slot *slot = &membership->slots[i];
 
-		if (slot == but || !slot_present(slot) || now_ms < slot->heard_ms + least_ms ||
+		if (slot == but || !slot_serves(slot) || now_ms < slot->heard_ms + least_ms ||
 		    (found && found->heard_ms <= slot->heard_ms))
 			continue;
 		found = slot;

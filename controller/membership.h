@@ -4,7 +4,7 @@
  * knows nothing of plans; what was planned from whom is an epoch's (epoch.h).
  *
  *   ABSENT ─ hello ► JOINED ─ declare ► DECLARED ─ leave ► LEFT
- *     ▲                 │                  │ └──── silent ► LOST (and the job has failed)
+ *     ▲                 │                  │ └──── silent ► LOST (and the job has failed, or goes on without its engine)
  *     └── while gathering: silent, refused, displaced; or its epoch failed
  */
 #ifndef CONTROLLER_MEMBERSHIP_H
@@ -21,7 +21,7 @@ enum presence {
 	PRESENCE_JOINED,   /* said hello */
 	PRESENCE_DECLARED, /* its body may still be on its way */
 	PRESENCE_LEFT,     /* done; or, after a failure, told of it */
-	PRESENCE_LOST,     /* silent; the job has failed because of it */
+	PRESENCE_LOST,     /* silent; the job has failed because of it. Or its engine has left a job that goes on */
 	PRESENCE_COUNT
 };
 
@@ -69,6 +69,8 @@ void membership_clear(struct membership *membership, struct slot *slot);
 
 /* Neither absent nor gone in order: to be told of what happens. */
 bool slot_present(const struct slot *slot);
+/* And not lost. */
+bool slot_serves(const struct slot *slot);
 char *slot_text(const struct slot *slot, char out[WORKER_TEXT_BYTES]);
 /* Another process claims the rank, and the holder has not shown since that it lives. */
 bool slot_claim_open(const struct slot *slot, uint32_t heartbeat_ms);

@@ -6,6 +6,7 @@
  *   core.c          events in, actions out, the big states
  *   members.c       hello, claims, heartbeat, leave
  *   losses.c        silence, failures that workers report, whom to blame
+ *   gone.c          engines that leave a job that goes on
  *   declarations.c  what they hold and need: bodies once per digest, contradictions
  *   exchange.c      plan, endpoints, peers, connected, go
  *   ending.c        failure, gathering again, deadlines, exit
@@ -37,6 +38,14 @@ struct former {
 	uint64_t incarnation, epoch;
 };
 
+/* An engine that has left a job that goes on. */
+struct departure {
+	uint32_t first;                    /* of its ranks */
+	struct member blamed;
+	uint64_t blamed_incarnation;
+	struct error why;
+};
+
 struct controller {
 	struct controller_options options; /* job points to a copy */
 	char *job;
@@ -49,6 +58,9 @@ struct controller {
 	uint32_t attempts, restarts_left;
 	struct epoch *epoch;               /* NULL while gathering for it; its parties are the
 					      slots, in their order */
+
+	bool continues;                    /* --on-loss continue */
+	ARRAY(struct departure) departures; /* of this epoch, in the order in which they are told */
 
 	struct patience patience;          /* of joining, of the exchange */
 	bool planning;                     /* the last step planned */
@@ -95,16 +107,27 @@ void controller_exit(struct controller *controller, const struct error *why);
 /* What a member says goes to one of these. */
 typedef void message_handler(struct controller *controller, struct slot *slot,
 			     struct message *message);
-message_handler members_heartbeat, members_leave, losses_report, declarations_take,
+message_handler members_heartbeat, members_leave, losses_report, losses_drop, declarations_take,
 	declarations_body, exchange_endpoints, exchange_connected;
 
 /* members.c */
 void members_hello(struct controller *controller, const char *peer, struct message *message);
 
 /* losses.c */
+/* Because of that one: its engine leaves, or the job fails. */
+void losses_end(struct controller *controller, const struct slot *blamed, const struct error *why);
 void losses_silence(struct controller *controller);
 void losses_restarted(struct error *why, const struct controller *controller,
 		      const struct slot *slot);
+
+/* gone.c */
+/* That slot's engine can leave without the end of the job: another one is there. */
+bool gone_may(const struct controller *controller, const struct slot *slot);
+void gone_leave(struct controller *controller, const struct slot *blamed, const struct error *why);
+/* What is new to one that has heard of so many. */
+void gone_tell(struct controller *controller, const struct slot *slot, uint32_t heard);
+/* One of an engine that has left speaks. */
+void gone_answer(struct controller *controller, const struct slot *slot, const struct message *message);
 
 /* declarations.c */
 /* Everything is here and nobody's place is in doubt. */

@@ -158,6 +158,7 @@ void simulation_controller_start(struct simulation *simulation)
 		.job = "demo",
 		.policy = options->policy,
 		.commit = options->commit,
+		.on_loss = options->on_loss,
 		.heartbeat_ms = 500,
 		.lost_ms = 5000,
 		.join_timeout_ms = options->join_timeout_ms,

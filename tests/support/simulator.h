@@ -19,6 +19,7 @@
 struct simulation_options {
 	const char *train, *infer, *policy; /* default world=2, engines=1,tp=2, greedy */
 	const char *commit;                 /* default rank: what ranks here publish, each does by itself */
+	const char *on_loss;                /* default end */
 	uint64_t seed;
 	uint32_t latency_ms, jitter_ms;     /* default 1, 0 */
 	uint32_t drop_percent, double_percent;
@@ -53,6 +54,8 @@ void simulation_kill(struct simulation *simulation, uint32_t worker);
 void simulation_leave(struct simulation *simulation, uint32_t worker, bool done);
 void simulation_leave_all(struct simulation *simulation);
 void simulation_fail(struct simulation *simulation, uint32_t worker, const char *why);
+/* That trainer does not reach the inference rank, and goes on. */
+void simulation_drop(struct simulation *simulation, uint32_t trainer, uint32_t rank, const char *why);
 /* Until that time nothing passes between the worker and the controller. */
 void simulation_partition(struct simulation *simulation, uint32_t worker, uint64_t until_ms);
 /* Every running trainer starts that version. */

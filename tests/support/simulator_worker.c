@@ -49,6 +49,8 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 					 EVENT_CONNECTED)
 				->to = index;
 			break;
+		case WORKER_ACTION_GONE: /* said in a line of the log */
+			break;
 		case WORKER_ACTION_STATE:
 			if (action->state == WORKER_FAILED) {
 				worker->error = action->error;
@@ -261,6 +263,19 @@ void simulation_fail(struct simulation *simulation, uint32_t worker, const char 
 
 	error_set(&error, ERROR_TRANSPORT, "%s", why);
 	worker_does(simulation, worker, &event);
+}
+
+void simulation_drop(struct simulation *simulation, uint32_t trainer, uint32_t rank,
+		     const char *why)
+{
+	struct error error;
+	struct worker_event event = {.type = WORKER_EVENT_DROP,
+				     .error = &error,
+				     .member = {ROLE_INFERENCE, rank},
+				     .version = simulation_version(simulation, trainer)};
+
+	error_set(&error, ERROR_TRANSPORT, "%s", why);
+	worker_does(simulation, trainer, &event);
 }
 
 void simulation_partition(struct simulation *simulation, uint32_t worker, uint64_t until_ms)

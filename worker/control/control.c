@@ -26,6 +26,7 @@ struct post {
 	struct message_endpoints endpoints; /* owned */
 	struct error error;
 	uint64_t version;
+	struct member member;
 	bool done;
 };
 
@@ -40,10 +41,12 @@ struct control {
 	_Atomic bool failed;
 	_Atomic bool connected; /* dealer_is_connected */
 	_Atomic uint32_t heartbeat_ms;
+	_Atomic uint32_t gone_count; /* as gone.count */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	/* under lock */
 	ARRAY(struct post) posts;
+	ARRAY(struct control_gone) gone;
 	const struct message_plan *plan;
 	const struct message_peers *peers;
 	enum worker_state state;
@@ -83,6 +86,22 @@ static void publish(struct control *control, const struct action *action)
 	pthread_mutex_unlock(&control->lock);
 }
 
+static void take_gone(struct control *control, const struct message_gone *gone)
+{
+	bool kept;
+
+	pthread_mutex_lock(&control->lock);
+	kept = array_add(&control->gone, (struct control_gone){gone->first, gone->count});
+	atomic_store(&control->gone_count, (uint32_t)control->gone.count);
+	pthread_mutex_unlock(&control->lock);
+	if (!kept) { /* else it would write to them for ever */
+		struct error error;
+
+		memory_error(&error, "hearing who has left", sizeof(struct control_gone));
+		set_failure(control, &error);
+	}
+}
+
 static void send_message(struct control *control, const struct message *message)
 {
 	struct error error;
@@ -117,6 +136,9 @@ static void apply(struct control *control, const struct action *action)
 			set_failure(control, &action->error);
 		else
 			publish(control, action);
+		break;
+	case WORKER_ACTION_GONE:
+		take_gone(control, &action->message.u.gone);
 		break;
 	case WORKER_ACTION_OPEN:
 	case WORKER_ACTION_CONNECT:
@@ -204,6 +226,7 @@ static bool take_posts(struct control *control)
 					      .error = &post.error,
 					      .endpoints = &post.endpoints,
 					      .version = post.version,
+					      .member = post.member,
 					      .done = post.done};
 		step(control, &event);
 		endpoints_fini(&post.endpoints);
@@ -395,6 +418,27 @@ void control_failure(struct control *control, const struct error *failure, uint6
 		log_error("the controller cannot be told: %s", failure->text);
 }
 
+void control_drop(struct control *control, struct member member, const struct error *why,
+		  uint64_t version)
+{
+	struct post event = {
+		.type = WORKER_EVENT_DROP, .error = *why, .version = version, .member = member};
+
+	/* it hears the loss of that one's heartbeats, or of what waits for this trainer in vain */
+	if (post(control, &event, NULL))
+		log_error("the controller cannot be told: %s", why->text);
+}
+
+bool control_gone(struct control *control, uint32_t index, struct control_gone *gone)
+{
+	if (index >= atomic_load(&control->gone_count))
+		return false;
+	pthread_mutex_lock(&control->lock);
+	*gone = control->gone.items[index];
+	pthread_mutex_unlock(&control->lock);
+	return true;
+}
+
 bool control_running(const struct control *control)
 {
 	return control->running;
@@ -492,6 +536,7 @@ void control_close(struct control **where)
 	for (size_t i = 0; i < control->posts.count; i++)
 		endpoints_fini(&control->posts.items[i].endpoints);
 	array_free(&control->posts);
+	array_free(&control->gone);
 	worker_core_free(&control->core);
 	if (control->wake >= 0)
 		close(control->wake);

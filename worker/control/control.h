@@ -52,6 +52,12 @@ int control_connected(struct control *control, struct error *error);
 void control_version(struct control *control, uint64_t version);
 /* This worker failed: the controller tells the others. */
 void control_failure(struct control *control, const struct error *failure, uint64_t version);
+/* Of a plan that continues: this trainer goes on without that inference rank. The controller tells the others. */
+void control_drop(struct control *control, struct member member, const struct error *why, uint64_t version);
+/* [any thread] Inference ranks that have left a job that goes on: the index-th engine's, from 0, in the order in which it
+ * was heard; false: there are not so many. */
+struct control_gone { uint32_t first, count; };
+bool control_gone(struct control *control, uint32_t index, struct control_gone *gone);
 bool control_running(const struct control *control);
 bool control_welcomed(const struct control *control); /* by a controller */
 /* Waits until the controller has heard the failure, or said one itself; false: not within wait_ms. */

@@ -127,7 +127,21 @@ static void beat(struct worker_core *core)
 		return;
 	core->beat_ms = core->now_ms + core->heartbeat_ms;
 	message.u.heartbeat.sequence = ++core->sequence;
+	message.u.heartbeat.gone = core->gone;
 	say_copy(core, &message);
+}
+
+/* Its own to say until the controller has: see on_gone. */
+static void take_drop(struct worker_core *core, const struct worker_event *event)
+{
+	struct drop drop = {event->member, *event->error, event->version};
+
+	WEFT_ASSERT(have_plan(core) && core->plan.u.plan.continues);
+	if (core->state != WORKER_RUN)
+		return;
+	if (!array_add(&core->drops, drop))
+		core->actions->failed = true;
+	say_latest(core);
 }
 
 /* With a last heartbeat: who goes on and needs it is told up to which version it came. */
@@ -282,6 +296,9 @@ static void take(struct worker_core *core, const struct worker_event *event)
 	case WORKER_EVENT_FAILURE:
 		host_failed(core, event->error);
 		break;
+	case WORKER_EVENT_DROP:
+		take_drop(core, event);
+		break;
 	case WORKER_EVENT_LEAVE:
 		leave(core, event->done);
 		break;
@@ -404,6 +421,7 @@ void worker_core_free(struct worker_core **out)
 	message_fini(&core->plan);
 	message_fini(&core->peers);
 	message_fini(&core->endpoints);
+	array_free(&core->drops);
 	memory_free(core);
 	*out = NULL;
 }

@@ -6,6 +6,9 @@
  *   HELLO ─ welcome ► DECLARE ─ want/plan ► PLANNED ─ peers ► CONNECTING ─ go ► RUN ─► LEFT
  *      any state ── refuse, lost, silence, deadline ──► FAILED (the error stays)
  *
+ * Where the plan continues without an engine that is lost, RUN stays RUN: whom the host drops is told to the controller
+ * until it says that these are gone, as it does of those that others dropped.
+ *
  * The latest unanswered message is sent again every resend_ms. Another controller incarnation
  * means a restart: before the plan the worker starts over with hello, after it it fails.
  * A leave is answered by a heartbeat of sequence 0; unanswered, it counts as heard after
@@ -46,6 +49,7 @@ enum worker_event_type {
 	WORKER_EVENT_CONNECTED,   /* the shell connected all after CONNECT (leg 3) */
 	WORKER_EVENT_FAILURE,     /* the worker itself failed: error, version; before the welcome it
 				     stays in HELLO until it could say so */
+	WORKER_EVENT_DROP,        /* the host goes on without `member`: error, version */
 	WORKER_EVENT_LEAVE,       /* the host is done (done) or interrupted */
 	WORKER_EVENT_VERSION,     /* version ended or published, for heartbeats */
 	WORKER_EVENT_UNREACHED    /* error says why the controller is not reached: its name, the
@@ -59,6 +63,7 @@ struct worker_event {
 	const struct error *error;
 	const struct message_endpoints *endpoints; /* copied */
 	uint64_t version;
+	struct member member;
 	bool done;
 };
 
@@ -68,6 +73,7 @@ enum worker_action_type {
 	WORKER_ACTION_OPEN = ACTION_OWN, /* plan: open an endpoint per peer, answer with ENDPOINTS;
 					    the core's, for its life */
 	WORKER_ACTION_CONNECT,  /* peers: connect, answer with CONNECTED; the core's, for its life */
+	WORKER_ACTION_GONE,     /* message.u.gone, without its text: those have left */
 	WORKER_ACTION_STATE     /* state changed; error set when FAILED */
 };
 

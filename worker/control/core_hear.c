@@ -147,12 +147,40 @@ static void on_lost(struct worker_core *core, struct message *message)
 	core_told_the_end(core, message->u.lost.code, message->u.lost.text);
 }
 
+static bool is_among(const struct message_gone *gone, struct member member)
+{
+	return member.role == ROLE_INFERENCE && member.rank >= gone->first &&
+	       member.rank - gone->first < gone->count;
+}
+
+/* One that was missed comes again: heartbeats say how many were heard. */
+static void on_gone(struct worker_core *core, struct message *message)
+{
+	const struct message_gone *gone = &message->u.gone;
+	struct action *action;
+	size_t kept = 0;
+
+	if (core->state != WORKER_RUN || gone->number != core->gone + 1)
+		return;
+	core->gone++;
+	for (size_t i = 0; i < core->drops.count; i++)
+		if (!is_among(gone, core->drops.items[i].member))
+			core->drops.items[kept++] = core->drops.items[i];
+	core->drops.count = kept;
+	say(core, true, "the job goes on without inference %u..%u: %s", gone->first,
+	    gone->first + gone->count - 1, gone->text);
+	action = action_push(core->actions, WORKER_ACTION_GONE);
+	action->message.u.gone = (struct message_gone){
+		.number = gone->number, .first = gone->first, .count = gone->count};
+}
+
 typedef void (*handler)(struct worker_core *, struct message *);
 static const handler handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_WELCOME] = on_welcome, [MESSAGE_REFUSE] = on_refuse,
 	[MESSAGE_WANT] = on_want,	[MESSAGE_PLAN] = on_plan,
 	[MESSAGE_PEERS] = on_peers,	[MESSAGE_GO] = on_go,
 	[MESSAGE_LOST] = on_lost,	[MESSAGE_HEARTBEAT] = on_heartbeat,
+	[MESSAGE_GONE] = on_gone,
 };
 
 void hear_message(struct worker_core *core, struct message *message)

@@ -76,11 +76,24 @@ void say_failure(struct worker_core *core)
 	say_copy(core, &message);
 }
 
+static void send_drops(struct worker_core *core)
+{
+	for (size_t i = 0; i < core->drops.count; i++) {
+		struct drop *drop = &core->drops.items[i];
+		struct message message = {.type = MESSAGE_DROP,
+					  .u.drop = {drop->member, (int)drop->why.code,
+						     drop->why.text, drop->version}};
+
+		say_copy(core, &message);
+	}
+}
+
 /* The latest unanswered message of each state. */
 static void (*const resends[WORKER_STATE_COUNT])(struct worker_core *) = {
 	[WORKER_HELLO] = send_hello,	   [WORKER_DECLARE] = send_declare,
 	[WORKER_PLANNED] = send_endpoints, [WORKER_CONNECTED] = send_connected,
-	[WORKER_LEAVING] = say_leave,	   [WORKER_FAILED] = say_failure,
+	[WORKER_RUN] = send_drops,	   [WORKER_LEAVING] = say_leave,
+	[WORKER_FAILED] = say_failure,
 };
 
 void say_latest(struct worker_core *core)

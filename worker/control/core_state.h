@@ -16,6 +16,13 @@
 #define FAILURE_SENDS 5 /* a worker that failed has no time to wait for an answer */
 #define FORMER_COUNT  8 /* controllers given up that are still recognised */
 
+/* An inference rank that this trainer goes on without, and no controller has said yet that it is gone. */
+struct drop {
+	struct member member;
+	struct error why;
+	uint64_t version;
+};
+
 struct worker_core {
 	struct worker_core_options options;
 	enum worker_state state;
@@ -35,6 +42,8 @@ struct worker_core {
 	struct error failure;
 	struct error owed; /* it failed before the controller was known, who is told first */
 	struct message plan, peers, endpoints; /* kept for life; zeroed until they are here */
+	ARRAY(struct drop) drops;
+	uint32_t gone; /* messages of that name that were heard */
 	/* of the running step */
 	struct actions *actions;
 	uint64_t now_ms;

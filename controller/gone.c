@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gone.c -- an engine leaves a job that goes on (--on-loss continue): one of its ranks was lost or failed, or a trainer
+ * does not reach it. An engine is whole or it is nothing, so its other ranks are told that their job is over, and everybody
+ * else is told to go on without them.
+ *
+ *   rank 2 lost ──► lost ──► rank 3, of its engine        gone 1: ranks 2..3 ──► trainers, ranks of other engines
+ *
+ * The plan stays what it is: what was to go to these ranks goes nowhere. Every heartbeat says how many of these messages its
+ * sender has heard, so one that was lost with a connection is said again.
+ */
+#include "controller/state.h"
+
+static uint32_t engine_first(const struct controller *controller, const struct slot *slot)
+{
+	uint32_t ranks = controller->options.infer.tp;
+
+	return slot->who.rank / ranks * ranks;
+}
+
+static bool is_of_engine(const struct controller *controller, const struct slot *slot,
+			 uint32_t first)
+{
+	return slot->who.role == ROLE_INFERENCE && engine_first(controller, slot) == first;
+}
+
+bool gone_may(const struct controller *controller, const struct slot *slot)
+{
+	const struct membership *members = &controller->members;
+
+	if (!controller->continues || controller->state != CONTROLLER_RUN || !slot ||
+	    slot->who.role != ROLE_INFERENCE)
+		return false;
+	for (uint32_t i = members->trainers; i < members->count; i++)
+		if (slot_serves(&members->slots[i]) &&
+		    !is_of_engine(controller, &members->slots[i], engine_first(controller, slot)))
+			return true;
+	return false;
+}
+
+static void tell(struct controller *controller, const struct slot *slot, uint32_t number)
+{
+	const struct departure *departure = &controller->departures.items[number - 1];
+	struct message *message = send_to(controller, slot->peer, MESSAGE_GONE);
+
+	message->u.gone.number = number;
+	message->u.gone.first = departure->first;
+	message->u.gone.count = controller->options.infer.tp;
+	message->u.gone.code = (int)departure->why.code;
+	message->u.gone.text = action_string(controller->actions, departure->why.text);
+}
+
+void gone_tell(struct controller *controller, const struct slot *slot, uint32_t heard)
+{
+	for (uint32_t n = heard; n < controller->departures.count; n++)
+		tell(controller, slot, n + 1);
+}
+
+/* One of its ranks hears that its job is over. */
+static void dismiss(struct controller *controller, const struct slot *slot,
+		    const struct departure *departure)
+{
+	struct message *message = send_to(controller, slot->peer, MESSAGE_LOST);
+
+	message->u.lost.code = (int)departure->why.code;
+	message->u.lost.member = departure->blamed;
+	message->u.lost.incarnation = departure->blamed_incarnation;
+	message->u.lost.text = action_string(controller->actions, departure->why.text);
+}
+
+void gone_answer(struct controller *controller, const struct slot *slot,
+		 const struct message *message)
+{
+	for (size_t i = 0; i < controller->departures.count; i++)
+		if (is_of_engine(controller, slot, controller->departures.items[i].first) &&
+		    message->type != MESSAGE_LEAVE)
+			dismiss(controller, slot, &controller->departures.items[i]);
+	if (message->type == MESSAGE_LEAVE)
+		send_to(controller, slot->peer, MESSAGE_HEARTBEAT);
+}
+
+static uint32_t engines_left(const struct controller *controller)
+{
+	return controller->options.infer.engines - (uint32_t)controller->departures.count;
+}
+
+void gone_leave(struct controller *controller, const struct slot *blamed, const struct error *why)
+{
+	struct membership *members = &controller->members;
+	struct departure departure = {.first = engine_first(controller, blamed),
+				      .blamed = blamed->who,
+				      .blamed_incarnation = blamed->worker->hello.incarnation,
+				      .why = *why};
+
+	WEFT_ASSERT(gone_may(controller, blamed));
+	if (!array_add(&controller->departures, departure)) {
+		no_memory(controller);
+		return;
+	}
+	say(controller, true,
+	    "engine %u (inference %u..%u) leaves, the job goes on with %u of %u: %s",
+	    departure.first / controller->options.infer.tp, departure.first,
+	    departure.first + controller->options.infer.tp - 1, engines_left(controller),
+	    controller->options.infer.engines, why->text);
+	for (uint32_t i = 0; i < members->count; i++) {
+		struct slot *slot = &members->slots[i];
+
+		if (is_of_engine(controller, slot, departure.first)) {
+			if (slot != blamed && slot_serves(slot))
+				dismiss(controller, slot, &departure);
+			if (slot_serves(slot))
+				membership_gone(members, slot, PRESENCE_LOST);
+		} else if (slot_serves(slot)) {
+			tell(controller, slot, (uint32_t)controller->departures.count);
+		}
+	}
+}

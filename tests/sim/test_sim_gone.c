@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Stories of engines that leave a job that goes on (--on-loss continue): who is told what, and when.
+ */
+#include "tests/support/simulator.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Workers 0, 1: trainers; 2, 3: engine 0; 4, 5: engine 1; 6, 7: engine 2 */
+static struct simulation *running(const struct simulation_options *more)
+{
+	struct simulation_options options = *more;
+	struct simulation *simulation;
+
+	options.infer = "engines=3,tp=2";
+	options.on_loss = "continue";
+	simulation = simulation_new(&options);
+	simulation_controller_start(simulation);
+	simulation_start_all(simulation);
+	assert_true(simulation_run_to(simulation, WORKER_RUN, 20000));
+	return simulation;
+}
+
+static void assert_done(struct simulation *simulation)
+{
+	struct error error;
+
+	assert_true(simulation_controller_over(simulation, &error));
+	assert_int_equal(error.code, ERROR_NONE);
+}
+
+static void test_silent_rank__takes_its_engine_out_of_the_job(void **unused)
+{
+	struct simulation *s = running(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_kill(s, 4);
+	simulation_run(s, 6000);
+	simulation_leave_all(s);
+	simulation_run(s, 7000);
+	simulation_expect(
+		s,
+		"[    14] inference 2 is killed\n"
+		"[  5500] controller: engine 1 (inference 2..3) leaves, the job goes on with 2 of 3: "
+		"inference 2 (host a, pid 1004) was lost: silent for 5.5 s*\n"
+		"[  5501] trainer 0: the job goes on without inference 2..3: inference 2 (host a, pid "
+		"1004) was lost*\n"
+		"[  5501] inference 3 fails: inference 2 (host a, pid 1004) was lost*\n");
+	simulation_expect(s, "[  5501] inference 4: the job goes on without inference 2..3*\n"
+			     "[  6001] controller: done: all others have left; engines that were "
+			     "lost: 1 of 3\n"
+			     "[  6001] controller exits 0\n");
+	assert_done(s);
+	simulation_free(&s);
+}
+
+static void test_dropped_rank__takes_its_engine_out_at_once(void **unused)
+{
+	struct simulation *s = running(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_kill(s, 6);
+	simulation_drop(s, 1, 4, "its process has ended");
+	simulation_drop(s, 0, 4, "its process has ended");
+	simulation_run(s, 3000);
+	simulation_expect(
+		s,
+		"[    15] controller: engine 2 (inference 4..5) leaves, the job goes on with 2 of 3: "
+		"inference 4 (host a, pid 1006) is not reached by trainer 1 (host a, pid 1001) at "
+		"version 0: its process has ended\n");
+	simulation_expect(s, "[    16] inference 5 fails: inference 4 (host a, pid 1006) is not "
+			     "reached by trainer 1*\n");
+	assert_int_equal(strstr(simulation_transcript(s), "3 of 3") != NULL, 0);
+	assert_int_equal(simulation_state(s, 0), WORKER_RUN);
+	assert_int_equal(simulation_state(s, 2), WORKER_RUN);
+	simulation_free(&s);
+}
+
+static void test_gone__that_was_lost_on_its_way_is_said_again(void **unused)
+{
+	struct simulation *s = running(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_partition(s, 0, 4000);
+	simulation_run(s, 100);
+	simulation_fail(s, 4, "its NIC is gone");
+	simulation_run(s, 5000);
+	simulation_expect(s, "[   101] controller: engine 1 (inference 2..3) leaves*\n"
+			     "[   102] trainer 1: the job goes on without inference 2..3*\n");
+	assert_non_null(strstr(simulation_transcript(s),
+			       "trainer 0: the job goes on without inference 2..3"));
+	simulation_free(&s);
+}
+
+static void test_last_engine__and_a_trainer_end_the_job(void **unused)
+{
+	struct simulation *s = running(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_fail(s, 2, "its NIC is gone");
+	simulation_fail(s, 4, "its NIC is gone");
+	simulation_run(s, 1000);
+	simulation_expect(s, "[    15] controller: engine 1 (inference 2..3) leaves, the job goes "
+			     "on with 1 of 3*\n");
+	simulation_fail(s, 7, "its NIC is gone");
+	simulation_run(s, 2000);
+	simulation_expect(s, "[  1001] controller: the job fails: inference 5 (host a, pid 1007) "
+			     "failed at version 0: its NIC is gone\n");
+	assert_int_equal(simulation_state(s, 0), WORKER_FAILED);
+	simulation_free(&s);
+
+	s = running(&(struct simulation_options){0});
+	simulation_fail(s, 2, "its NIC is gone");
+	simulation_run(s, 1000);
+	simulation_fail(s, 1, "its NIC is gone");
+	simulation_run(s, 2000);
+	simulation_expect(s, "[  1001] controller: the job fails: trainer 1*\n");
+	assert_int_equal(simulation_state(s, 4), WORKER_FAILED);
+	simulation_free(&s);
+}
+
+/* Whatever is lost, doubled or late: one engine goes, by one loss or several at once, and all others hear of it. */
+static void test_bad_network__everybody_else_hears_of_it_and_goes_on(void **unused)
+{
+	(void)unused;
+	for (uint64_t seed = 1; seed <= 200; seed++) {
+		struct simulation *s = running(&(struct simulation_options){
+			.seed = seed, .drop_percent = 20, .double_percent = 10, .jitter_ms = 50});
+		uint64_t now = simulation_now(s);
+
+		simulation_kill(s, 4 + seed % 2);
+		if (seed % 3)
+			simulation_drop(s, 0, 2 + seed % 2, "its process has ended");
+		if (seed % 3 == 2)
+			simulation_drop(s, 1, 2 + seed % 2, "its process has ended");
+		simulation_run(s, now + 15000);
+		for (uint32_t i = 0; i < 8; i++) {
+			bool out = i == 4 || i == 5;
+
+			if (simulation_alive(s, i) &&
+			    simulation_state(s, i) != (out ? WORKER_FAILED : WORKER_RUN))
+				fail_msg("seed %llu: worker %u is %s\n%s", (unsigned long long)seed,
+					 i, worker_state_name(simulation_state(s, i)),
+					 simulation_transcript(s));
+		}
+		simulation_leave_all(s);
+		simulation_run(s, now + 30000);
+		assert_done(s);
+		simulation_free(&s);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_silent_rank__takes_its_engine_out_of_the_job),
+		cmocka_unit_test(test_dropped_rank__takes_its_engine_out_at_once),
+		cmocka_unit_test(test_gone__that_was_lost_on_its_way_is_said_again),
+		cmocka_unit_test(test_last_engine__and_a_trainer_end_the_job),
+		cmocka_unit_test(test_bad_network__everybody_else_hears_of_it_and_goes_on),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
