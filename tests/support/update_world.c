@@ -209,6 +209,45 @@ static bool interrupted(struct world *world, struct world_trainer *trainer,
 	return true;
 }
 
+/* One of several ranks dies, and what is on its way to it and from it is lost. */
+static void maybe_die(struct world *world)
+{
+	uint32_t r;
+
+	if (!world->options.dies || world->dead || world->rank_count == 1 ||
+	    world_random(world, 300))
+		return;
+	r = (uint32_t)world_random(world, world->rank_count);
+	world->dead = r + 1;
+	world->ranks[r].over = true;
+	for (uint32_t t = 0; t < world->trainer_count; t++) {
+		world->links[t][r].broken = true;
+		world->links[t][r].to_rank.there = world->links[t][r].to_trainer.there = false;
+		world_wake(world, &world->trainers[t], THREAD_ACCEPT);
+		world_wake(world, &world->trainers[t], THREAD_TAKEN);
+	}
+	world_tell(world, "rank %u dies", r);
+}
+
+/* A trainer learns of it from the controller, or by a step that fails: as executor_gone.c has it. */
+static void maybe_hear_of_death(struct world *world, uint32_t t, struct world_thread *thread)
+{
+	struct world_trainer *trainer = &world->trainers[t];
+	bool fails = thread->event.kind == EVENT_FAILED;
+
+	if (!world->dead || (!fails && !world_chance(world, 20)))
+		return;
+	if (!trainer->schedule.links[world->dead - 1].gone) {
+		world_tell(world, "trainer %u goes on without rank %u", t, world->dead - 1);
+		schedule_note(&trainer->schedule, NULL,
+			      &(struct event){.kind = EVENT_GONE, .peer = world->dead - 1});
+		for (enum thread_state state = THREAD_CHANGE; state < THREAD_OUT; state++)
+			world_wake(world, trainer, state);
+	}
+	if (fails)
+		schedule_for_nobody(&trainer->schedule, &thread->step, &thread->event);
+}
+
 static void act_thread(struct world *world, uint32_t t, struct world_thread *thread)
 {
 	struct world_trainer *trainer = &world->trainers[t];
@@ -218,6 +257,7 @@ static void act_thread(struct world *world, uint32_t t, struct world_thread *thr
 		world_pack_ends(world, t, &thread->step);
 	if (thread->event.kind == EVENT_POSTED)
 		world_post_ends(world, t, thread);
+	maybe_hear_of_death(world, t, thread);
 	if (world->failed && thread->event.kind != EVENT_FAILED && !trainer->schedule.failed) {
 		error_set(&thread->error, ERROR_PEER_LOST, "the job failed");
 		thread->event = (struct event){.kind = EVENT_FAILED, .error = &thread->error};
@@ -301,6 +341,7 @@ static bool act(struct world *world)
 			rank = true;
 		}
 	world->steps++;
+	maybe_die(world);
 	if (!count)
 		return true; /* writes completed */
 	if (rank)
@@ -358,7 +399,8 @@ void world_run(struct world *world)
 	if (world->finding[0])
 		tell_threads(world);
 	for (uint32_t r = 0; r < world->rank_count && gentle; r++)
-		if (!world->finding[0] && world->ranks[r].published != options->versions)
+		if (!world->finding[0] && r + 1 != world->dead &&
+		    world->ranks[r].published != options->versions)
 			world_find(world, "rank %u stays at version %" PRIu64, r,
 				   world->ranks[r].published);
 }

@@ -44,6 +44,7 @@ enum world_bug {
 struct world_options {
 	uint64_t seed;
 	uint32_t versions;
+	bool dies;            /* a rank does, and trainers go on without it */
 	bool full, loss, delay, abort, slow_target, small_ring, replay;
 	bool landed;          /* ranks, by chance: they have windows */
 	bool interrupt;       /* of an end, that is then called again; and of steps that are not done then */

@@ -115,6 +115,7 @@ struct world {
 	const char *rank_names[WORLD_RANKS];
 	const char *tensor_names[WORLD_TENSORS];
 	bool failed;                  /* the job: everybody hears of it */
+	uint32_t dead;                /* that rank + 1; 0: all live */
 	char finding[256];
 	struct text story;
 };

@@ -31,7 +31,8 @@ static void store_mapped(struct world *world, uint32_t t, uint32_t source, uint3
 	for (uint32_t i = 0; i < from->row_count; i++) {
 		uint32_t row = trainer->source_rows[from->first_row + i];
 
-		if (!trainer->rows[row].stored)
+		if (!trainer->rows[row].stored ||
+		    trainer->schedule.links[trainer->rows[row].peer].gone)
 			continue;
 		if (!world->ranks[trainer->rows[row].peer].links[t].outstanding)
 			world_find(world, "trainer %u stored row %u where nothing is accepted", t,
@@ -235,14 +236,16 @@ static void do_wait(struct world *world, uint32_t t, struct world_thread *thread
 		thread->state = THREAD_WORK;
 		thread->at = NEVER;
 		break;
-	case WAIT_ACCEPT:
+	case WAIT_ACCEPT: /* in slices, at whose ends it looks for who is gone */
 		thread->state = THREAD_ACCEPT;
-		thread->at = step->until_ns;
+		thread->at = world->dead ? world->now + MS : step->until_ns;
 		break;
 	case WAIT_TAKEN:
 		thread->event = (struct event){.kind = EVENT_ASK};
 		thread->state = link->to_trainer.there ? THREAD_READY : THREAD_TAKEN;
-		thread->at = link->to_trainer.there ? link->to_trainer.at : step->until_ns;
+		thread->at = link->to_trainer.there ? link->to_trainer.at
+			     : world->dead	    ? world->now + MS
+						    : step->until_ns;
 		break;
 	case WAIT_WRITE:
 	case WAIT_FLUSH:
@@ -269,6 +272,11 @@ void world_do_step(struct world *world, uint32_t t, struct world_thread *thread)
 {
 	struct world_trainer *trainer = &world->trainers[t];
 
+	if (schedule_for_nobody(&trainer->schedule, &thread->step, &thread->event)) {
+		thread->state = THREAD_READY;
+		thread->at = world->now;
+		return;
+	}
 	switch (thread->step.kind) {
 	case STEP_PACK:
 		world_tell(world, "trainer %u packs source %u part %u%s", t, thread->step.source,

@@ -53,7 +53,8 @@ struct epoch_options {
 struct peer {
 	const struct plan_peer *plan;
 	char name[PEER_NAME_BYTES];        /* "trainer 3 (host b)" */
-	struct transport_endpoint *endpoint;
+	struct transport_endpoint *endpoint; /* NULL once it was let go of */
+	_Atomic bool gone;                 /* of a trainer's: its engine has left, and nothing goes there any more */
 	const struct peer_endpoints *theirs;
 	struct transport_remote **remotes; /* as theirs->regions; trainers, and of mates */
 	void **pinned;                     /* the same: mapped memory of the host, for kernels that store there; or NULL */
@@ -140,5 +141,7 @@ int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct 
 int peers_open_sums(struct epoch *epoch, struct transport_region **region, uint64_t **sums,
 		    struct error *error);
 void peers_close(struct epoch *epoch);
+/* Of one that nobody uses any more: its memory, and its endpoint. */
+void peer_let_go(struct epoch *epoch, struct peer *peer);
 
 #endif

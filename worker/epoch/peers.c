@@ -359,20 +359,24 @@ void epoch_fence(struct epoch *epoch, uint32_t timeout_ms)
 	stop_all(epoch, clock_deadline_ns(timeout_ms));
 }
 
+void peer_let_go(struct epoch *epoch, struct peer *peer)
+{
+	for (size_t r = 0; peer->remotes && r < peer->theirs->region_count; r++) {
+		if (peer->pinned && peer->pinned[r])
+			device_unpin(epoch->options.device, peer->pinned[r]);
+		transport_remote_close(&peer->remotes[r]);
+	}
+	memory_free(peer->remotes);
+	memory_free(peer->pinned);
+	peer->remotes = NULL;
+	peer->pinned = NULL;
+	transport_endpoint_close(&peer->endpoint);
+}
+
 void peers_close(struct epoch *epoch)
 {
-	for (size_t i = 0; i < all_peers(epoch); i++) {
-		struct peer *peer = &epoch->peers[i];
-
-		for (size_t r = 0; peer->remotes && r < peer->theirs->region_count; r++) {
-			if (peer->pinned && peer->pinned[r])
-				device_unpin(epoch->options.device, peer->pinned[r]);
-			transport_remote_close(&peer->remotes[r]);
-		}
-		memory_free(peer->remotes);
-		memory_free(peer->pinned);
-		transport_endpoint_close(&peer->endpoint);
-	}
+	for (size_t i = 0; i < all_peers(epoch); i++)
+		peer_let_go(epoch, &epoch->peers[i]);
 	memory_free(epoch->peers);
 	transport_region_close(&epoch->word);
 	epoch->peers = epoch->mates = NULL;

@@ -237,6 +237,7 @@ static struct step next(struct sender *sender, struct task *task, struct event *
 	struct step step;
 	struct error error;
 
+	executor_hear_gone(sender);
 	if (!idle && !schedule->failed && !schedule_telling(task) &&
 	    health_check(sender->health, &error)) {
 		if (only_ends(sender, task, &error)) {
@@ -285,12 +286,17 @@ int executor_go(struct sender *sender, struct task *task)
 			pthread_cond_wait(&sender->work, &sender->lock);
 			continue;
 		}
+		if (schedule_for_nobody(&sender->schedule, &step, &event))
+			continue;
 		if (step.kind != STEP_WAIT)
 			doing.spins = 0;
 		look_up(sender, &step, &doing);
 		pthread_mutex_unlock(&sender->lock);
 		event = act(sender, &step, &doing, &error);
 		pthread_mutex_lock(&sender->lock);
+		if (event.kind == EVENT_FAILED && step.kind != STEP_PACK &&
+		    executor_drop(sender, step.peer, &error))
+			schedule_for_nobody(&sender->schedule, &step, &event);
 	}
 }
 

@@ -52,9 +52,10 @@ struct sender {
 	uint64_t *device_sums;         /* as block_sums, of what the batch sends */
 	uint64_t *seen;                /* by peer: sequence of the signal handled last */
 	uint64_t *writes;              /* by peer: posted; under its wire */
+	uint32_t gone_heard;           /* of what control_gone says */
 	struct lanes *lanes;           /* tensors of a GPU that go through the ring; NULL: they do not */
 	uint32_t *ids;                 /* tensors of a GPU: those of one call; under `lock` */
-	uint32_t *groups;              /* with a batch: of each peer, the one of the copy that it accepts */
+	uint32_t *groups;              /* with a batch: of peers that are not gone, the one of the copy that each accepts */
 	_Atomic bool failed;           /* schedule.failed, for who holds a wire */
 	char why[80];                  /* of the abort under way */
 	struct attempt attempt;        /* to begin */
@@ -84,6 +85,15 @@ pthread_mutex_t *executor_wire(struct sender *sender, uint32_t peer);
 /* With the lock held, which it drops for what takes time: until the task's call is out, or for a packing
  * thread, which has none, until sender.stop. */
 int executor_go(struct sender *sender, struct task *task);
+/* ---- executor_gone.c: with the lock held ---- */
+
+/* Peers that the controller says are gone take no part from here on. */
+void executor_hear_gone(struct sender *sender);
+/* Nor does that one, which was not reached, if the plan allows it, and that is why: true. The controller is told. */
+bool executor_drop(struct sender *sender, uint32_t peer, const struct error *why);
+/* Without the lock, and no call is under way: endpoints and memory of those that are gone are let go of. */
+void executor_let_go(struct sender *sender);
+
 /* With the lock held, which it drops meanwhile: the call, to its end. 0, or the error. */
 int executor_run(struct sender *sender, struct call *call);
 /* With the lock held, which it drops meanwhile: a moment, or until something changed. */

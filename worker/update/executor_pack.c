@@ -55,6 +55,11 @@ static uint64_t sum_alone(const struct sender *sender, const struct send_source 
 	return pack->bytes <= pack->block_bytes ? sum : checksum_end(&all);
 }
 
+static bool is_stored(const struct sender *sender, const struct send_row *row)
+{
+	return row->stored && !sender->epoch->peers[row->peer].gone;
+}
+
 /* Mapped targets of the source's part, from row *next of it on; at most room. */
 static size_t mapped_targets(const struct sender *sender, const struct send_source *source,
 			     uint64_t from, uint32_t *next, void **out, size_t room)
@@ -67,7 +72,7 @@ static size_t mapped_targets(const struct sender *sender, const struct send_sour
 			&plan->rows[plan->source_rows[source->first_row + *next]];
 		const struct send_target *target = executor_target(sender, row);
 
-		if (row->stored && !row->spread)
+		if (is_stored(sender, row) && !row->spread)
 			out[count++] = target->pointer + target->offset + from;
 	}
 	return count;
@@ -86,7 +91,8 @@ static void store_runs(const struct sender *sender, const struct send_source *so
 		const struct spread *spread = &sender->epoch->plan->rows[number].spread;
 		const struct send_target *target = executor_target(sender, row);
 
-		for (uint64_t done = 0; row->stored && row->spread && done < bytes; done += n) {
+		for (uint64_t done = 0; is_stored(sender, row) && row->spread && done < bytes;
+		     done += n) {
 			struct pack_part part;
 			void *to;
 
@@ -160,7 +166,7 @@ static int store_spread(const struct sender *sender, const struct send_source *s
 			&sender->epoch->send
 				 .rows[sender->epoch->send.source_rows[source->first_row + i]];
 
-		spread = row->stored && row->spread;
+		spread = is_stored(sender, row) && row->spread;
 	}
 	if (!spread)
 		return 0;

@@ -274,7 +274,7 @@ static bool post(struct schedule *schedule, struct task *task, uint64_t now_ns, 
 		if (!plan->rows[row].stored)
 			break;
 	}
-	if (plan->rows[row].landed)
+	if (plan->rows[row].landed && !schedule->links[plan->rows[row].peer].gone)
 		return schedule_land(schedule, task, row, now_ns, step);
 	*step = (struct step){.kind = STEP_POST,
 			      .row = row,
@@ -301,9 +301,10 @@ static void posted(struct schedule *schedule, struct task *task, uint32_t peer, 
 
 	WEFT_ASSERT(!task->held || slot_of(schedule, task)->packed);
 	if (schedule->options.plan->rows[row_of(schedule, task)].landed &&
-	    !schedule_landed(schedule, task, peer))
+	    !schedule->links[peer].gone && !schedule_landed(schedule, task, peer))
 		return;
 	task->landed = 0;
+	task->placed = false;
 	task->sent++;
 	if (schedule->options.full)
 		rc = uses_add(&schedule->full.uses,
@@ -417,6 +418,17 @@ static struct step give_up(struct schedule *schedule, struct task *task)
 	return (struct step){.kind = STEP_FAIL};
 }
 
+/* Posted up to event->write, perhaps by one that did not know yet that the peer is gone. */
+static void note_writes(struct schedule *schedule, const struct event *event)
+{
+	struct send_link *link = &schedule->links[event->peer];
+
+	if (event->write > link->posted)
+		link->posted = event->write;
+	if (link->gone)
+		schedule->done[event->peer] = link->posted;
+}
+
 void schedule_note(struct schedule *schedule, struct task *task, const struct event *event)
 {
 	struct send_link *link = &schedule->links[event->peer];
@@ -426,8 +438,7 @@ void schedule_note(struct schedule *schedule, struct task *task, const struct ev
 		packed(schedule, task);
 		break;
 	case EVENT_POSTED:
-		if (event->write > link->posted)
-			link->posted = event->write;
+		note_writes(schedule, event);
 		if (task->stage == TASK_POST)
 			posted(schedule, task, event->peer, event->write);
 		break;
@@ -439,12 +450,16 @@ void schedule_note(struct schedule *schedule, struct task *task, const struct ev
 		link->accept = *event->accept;
 		break;
 	case EVENT_TOLD:
-		if (event->write > link->posted)
-			link->posted = event->write;
+		note_writes(schedule, event);
 		schedule_told(schedule, task, event->peer, event->entries);
 		break;
 	case EVENT_TAKEN:
 		schedule_taken(schedule, event->peer, event->entries);
+		break;
+	case EVENT_GONE:
+		link->gone = true;
+		schedule->done[event->peer] = link->posted;
+		schedule->changed = true;
 		break;
 	case EVENT_FAILED:
 		schedule_fail(schedule, event->error);
@@ -453,6 +468,25 @@ void schedule_note(struct schedule *schedule, struct task *task, const struct ev
 	case EVENT_SIGNALLED:
 		break;
 	}
+}
+
+bool schedule_for_nobody(const struct schedule *schedule, const struct step *step,
+			 struct event *event)
+{
+	bool to_peer =
+		step->kind == STEP_POST || step->kind == STEP_SIGNAL ||
+		(step->kind == STEP_WAIT && (step->wait == WAIT_WRITE || step->wait == WAIT_FLUSH ||
+					     step->wait == WAIT_TAKEN));
+
+	if (!to_peer || !schedule->links[step->peer].gone)
+		return false;
+	*event = (struct event){.kind = EVENT_COMPLETED, .peer = step->peer};
+	if (step->kind == STEP_POST)
+		event->kind = EVENT_POSTED;
+	if (step->kind == STEP_SIGNAL)
+		event->kind = step->tells ? EVENT_TOLD : EVENT_SIGNALLED;
+	event->entries = step->entries;
+	return true;
 }
 
 struct step schedule_next(struct schedule *schedule, struct task *task, const struct event *event)

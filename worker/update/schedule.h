@@ -13,6 +13,7 @@
  *   ACCEPTED (peer)          DONE  the call may return
  *   TOLD, TAKEN (entries)    FAIL  and so must everybody's
  *   FAILED (error)
+ *   GONE (peer)
  *
  * The way of one part of one row, which one thread goes (a task):
  *
@@ -26,6 +27,8 @@
  *   WAITING ──taken──► PACKING ──PACKED──► PACKED     its slot may be lost to later blocks once
  *                                                     every write from it is complete; a row that
  *                                                     comes later then packs it again
+ * A peer that is gone takes no part any more: what is its own is packed with what is others', and counts as written and told.
+ *
  * Threads: the caller's lock around every call here.
  */
 #ifndef WORKER_UPDATE_SCHEDULE_H
@@ -129,12 +132,12 @@ struct step {
 
 enum event_kind {
 	EVENT_ASK, EVENT_PACKED, EVENT_POSTED, EVENT_SIGNALLED, EVENT_COMPLETED, EVENT_ACCEPTED,
-	EVENT_TOLD, EVENT_TAKEN, EVENT_FAILED
+	EVENT_TOLD, EVENT_TAKEN, EVENT_FAILED, EVENT_GONE
 };
 struct event {
 	enum event_kind kind;
 	uint64_t now_ns;
-	uint32_t peer;                /* COMPLETED, ACCEPTED, TOLD, TAKEN */
+	uint32_t peer;                /* COMPLETED, ACCEPTED, TOLD, TAKEN, GONE */
 	uint64_t write;               /* POSTED, TOLD: its number; COMPLETED: writes up to it */
 	uint64_t entries;             /* TOLD, TAKEN: of the peer's window, up to these */
 	const struct update_accept *accept;
@@ -146,6 +149,7 @@ struct send_link {
 	struct update_accept accept;  /* latest; opening 0: none */
 	uint64_t used_opening;        /* the opening of our last begin */
 	uint64_t posted;              /* writes */
+	bool gone;
 };
 
 /* What is in a peer's window, which it empties; entries are counted from 0 in each version.
@@ -230,6 +234,9 @@ void call_init(struct call *call, enum call_kind kind, uint64_t deadline_ns, str
 struct step schedule_next(struct schedule *schedule, struct task *task, const struct event *event);
 /* What happened alone, of a call that goes no further. */
 void schedule_note(struct schedule *schedule, struct task *task, const struct event *event);
+
+/* The step is for a peer that is gone, and done without doing anything: *event. */
+bool schedule_for_nobody(const struct schedule *schedule, const struct step *step, struct event *event);
 
 /* The first error stops the update for all, for good. */
 void schedule_fail(struct schedule *schedule, const struct error *error);

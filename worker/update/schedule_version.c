@@ -31,8 +31,8 @@ static bool permitted(const struct send_link *link)
 
 static bool accepts(const struct send_link *link, uint64_t version)
 {
-	return permitted(link) && version >= link->accept.min_version &&
-	       version <= link->accept.max_version;
+	return link->gone || (permitted(link) && version >= link->accept.min_version &&
+			      version <= link->accept.max_version);
 }
 
 bool schedule_accepts(const struct schedule *schedule, uint32_t peer, uint64_t version)
@@ -117,7 +117,7 @@ static struct step begin(struct schedule *schedule, struct call *call, const str
 		const struct send_link *link = &schedule->links[p];
 
 		all = all && accepts(link, call->version);
-		if (!permitted(link) || link->accept.min_version <= call->version)
+		if (link->gone || !permitted(link) || link->accept.min_version <= call->version)
 			continue;
 		error_set(call->error, ERROR_VERSION,
 			  "update %llu: %s accepts version %llu and later only",
@@ -299,7 +299,8 @@ static struct step close_version(struct schedule *schedule, struct task *task,
 		for (;
 		     call->phase != PHASE_HALVES && call->peer < schedule->options.plan->peer_count;
 		     call->peer++, answered = call->sampled = false)
-			if (peer_step(schedule, task, answered, event->now_ns, &step))
+			if (!schedule->links[call->peer].gone &&
+			    peer_step(schedule, task, answered, event->now_ns, &step))
 				return step;
 		if (call->phase == PHASE_HALVES) /* which had no deadline of ours */
 			call->deadline_ns = event->now_ns + schedule->options.wait_ns;

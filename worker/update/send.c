@@ -38,6 +38,8 @@ static bool only_interrupted(struct sender *sender, const struct error *error)
 	for (uint32_t p = 0; p < sender->epoch->peer_count && whole; p++) {
 		pthread_mutex_t *wire = executor_wire(sender, p);
 
+		if (sender->epoch->peers[p].gone)
+			continue;
 		pthread_mutex_lock(wire);
 		whole = !transport_progress(sender->epoch->peers[p].endpoint, &done, &why);
 		pthread_mutex_unlock(wire);
@@ -88,33 +90,58 @@ static int read_accept(struct sender *sender, uint32_t p, struct update_accept *
 	return 1;
 }
 
+/* Who has not accepted in time is gone on without, if somebody has, and the plan allows it. */
+static void drop_late(struct sender *sender, const struct call *call)
+{
+	uint32_t accepted = 0, peers = (uint32_t)sender->epoch->peer_count;
+	struct error late;
+
+	for (uint32_t p = 0; p < peers; p++)
+		accepted += !sender->epoch->peers[p].gone &&
+			    schedule_accepts(&sender->schedule, p, call->version);
+	for (uint32_t p = 0; p < peers && accepted; p++) {
+		if (schedule_accepts(&sender->schedule, p, call->version))
+			continue;
+		error_set(&late, ERROR_TIMEOUT, "update %llu: not accepted by %s for %.1f s",
+			  (unsigned long long)call->version, sender->epoch->peers[p].name,
+			  sender->epoch->wait_ms / 1000.0);
+		executor_drop(sender, p, &late);
+	}
+}
+
+/* What that target has said, told to the schedule. With the lock held. */
+static int ask_peer(struct sender *sender, struct task *task, uint32_t p, struct error *error)
+{
+	struct update_accept accept;
+	int rc = read_accept(sender, p, &accept, error);
+
+	if (rc > 0)
+		schedule_next(
+			&sender->schedule, task,
+			&(struct event){.kind = EVENT_ACCEPTED, .peer = p, .accept = &accept});
+	if (rc >= 0 && !schedule_accepts(&sender->schedule, p, task->own->version))
+		rc = peer_check_alive(&sender->epoch->peers[p], error);
+	return rc < 0 && !executor_drop(sender, p, error) ? rc : 0;
+}
+
 /* What the targets have said, and who of them is gone, told to the schedule; then what is next. */
 static int ask_begin(struct sender *sender, struct task *task, struct step *step,
 		     struct error *error)
 {
-	struct update_accept accept;
-	struct event event;
-	int rc;
+	struct event event = {.kind = EVENT_ASK, .now_ns = clock_ns()};
+	int rc = 0;
 
-	for (uint32_t p = 0; p < sender->epoch->peer_count; p++) {
-		rc = read_accept(sender, p, &accept, error);
-		if (rc > 0) {
-			event = (struct event){
-				.kind = EVENT_ACCEPTED, .peer = p, .accept = &accept};
-			pthread_mutex_lock(&sender->lock);
-			schedule_next(&sender->schedule, task, &event);
-			pthread_mutex_unlock(&sender->lock);
-		}
-		if (rc >= 0 && !schedule_accepts(&sender->schedule, p, task->own->version))
-			rc = peer_check_alive(&sender->epoch->peers[p], error);
-		if (rc < 0)
-			return rc;
-	}
-	event = (struct event){.kind = EVENT_ASK, .now_ns = clock_ns()};
 	pthread_mutex_lock(&sender->lock);
-	*step = schedule_next(&sender->schedule, task, &event);
+	executor_hear_gone(sender);
+	for (uint32_t p = 0; p < sender->epoch->peer_count && !rc; p++)
+		if (!sender->epoch->peers[p].gone)
+			rc = ask_peer(sender, task, p, error);
+	if (!rc && event.now_ns >= task->own->deadline_ns)
+		drop_late(sender, task->own);
+	if (!rc)
+		*step = schedule_next(&sender->schedule, task, &event);
 	pthread_mutex_unlock(&sender->lock);
-	return 0;
+	return rc;
 }
 
 /* 0, an error, or 1: not yet, and *until_ns is when to look again at the latest. */
@@ -155,6 +182,7 @@ static int finish_begin(struct sender *sender, int rc)
 	watch_deadline(sender->watch, 0);
 	if (rc)
 		return rc;
+	executor_let_go(sender);
 	pthread_mutex_lock(&sender->lock);
 	memset(sender->data, 0, sender->epoch->send.tensor_count * sizeof(*sender->data));
 	send_device_begin(sender);

@@ -17,8 +17,18 @@ void send_device_begin(struct sender *sender)
 	if (!plan->batch)
 		return;
 	batch_begin(plan->batch);
+}
+
+static uint32_t live_groups(struct sender *sender)
+{
+	const struct send_plan *plan = &sender->epoch->send;
+	uint32_t count = 0;
+
 	for (uint32_t p = 0; p < plan->peer_count; p++)
-		sender->groups[p] = p * plan->copies + sender->schedule.links[p].accept.copy;
+		if (!sender->epoch->peers[p].gone)
+			sender->groups[count++] =
+				p * plan->copies + sender->schedule.links[p].accept.copy;
+	return count;
 }
 
 /* Nobody frees a tensor that is still read: whoever fails waits for what is queued, if it can be. */
@@ -60,9 +70,10 @@ int send_device_write(struct sender *sender, const uint32_t *ids, size_t count, 
 	const struct send_plan *plan = &sender->epoch->send;
 	int rc = health_check(sender->health, error);
 
+	executor_hear_gone(sender);
 	if (!rc && plan->batch)
 		rc = batch_write(plan->batch, sender->data, ids, count, sender->groups,
-				 plan->peer_count, error);
+				 live_groups(sender), error);
 	for (size_t i = 0; i < count && !rc && plan->batch; i++)
 		schedule_sent(&sender->schedule, ids[i]);
 	if (!rc && posts_in_place(plan, ids, count))
