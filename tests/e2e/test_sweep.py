@@ -89,6 +89,47 @@ def test_sweep__every_kill_is_named_and_nothing_false_is_published(tmp_path, mod
     assert running == []
 
 
+ENGINES = "engines=3,tp=2"
+WAYS = [[], ["--replica", "full"], ["--transport", "tcp", "--nic", "lo"], ["--transport", "shm,tcp", "--nic", "lo"]]
+
+
+def lose_engines(number, folder, model, expected, known):
+    """One job that goes on when one or two of its three engines lose a rank; complaints."""
+    chance, updates = random.Random(SEED * 1000033 + number), 150
+    flags, shadow = chance.choice(WAYS), chance.choice([[], ["--shadow"]])
+    lost, complaints = set(), []
+    with jobs.Job(folder, model, TRAIN, ENGINES) as job:
+        job.controller("--on-loss", "continue", "--commit", chance.choice(["engine", "rank"]))
+        job.workers("--checksums", *flags, updates=updates, inference_flags=shadow)
+        while not job.processes["inference-0"].updates() and job.processes["controller"].code is None:
+            time.sleep(0.005)
+        for engine in chance.sample(range(3), chance.choice([1, 2])):
+            time.sleep(chance.uniform(0, 0.3))
+            job.kill(f"inference-{2 * engine + chance.choice([0, 1])}")
+            lost |= {2 * engine, 2 * engine + 1}
+        codes = job.wait(60)
+        for rank in range(job.inference):
+            versions = complete(job.digests(rank), expected.digests(1)[0])
+            if codes[f"inference-{rank}"] == 0 and sorted(versions) != list(range(1, updates + 1)):
+                complaints.append(f"inference {rank} did {len(versions)} versions")
+            for version, params in versions.items():
+                if version not in known:
+                    known[version] = expected.digests(version)
+                if params != known[version][rank % 2]:
+                    complaints.append(f"version {version} on inference {rank} was published with wrong bytes")
+        failed = [name for name, code in codes.items() if code and name not in {f"inference-{rank}" for rank in lost}]
+        if failed or complaints:
+            complaints.append(f"job {number} ({flags + shadow}, without {sorted(lost)}): {failed} failed\n{job.said()}")
+    return complaints
+
+
+def test_sweep__engines_that_are_lost_leave_and_all_others_do_every_update(tmp_path, models):
+    expected, known = jobs.expected(models["qwen2"], ENGINES), {}
+    for number in range(KILLS // 10):
+        assert lose_engines(number, tmp_path / str(number), models["qwen2"], expected, known) == []
+    assert not jobs.leftovers()
+
+
 def command_line(path):
     try:
         return (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
