@@ -24,6 +24,14 @@ static bool is_of_engine(const struct controller *controller, const struct slot 
 	return slot->who.role == ROLE_INFERENCE && engine_first(controller, slot) == first;
 }
 
+static bool has_left(const struct controller *controller, uint32_t first)
+{
+	for (size_t i = 0; i < controller->departures.count; i++)
+		if (controller->departures.items[i].first == first)
+			return true;
+	return false;
+}
+
 bool gone_may(const struct controller *controller, const struct slot *slot)
 {
 	const struct membership *members = &controller->members;
@@ -31,10 +39,12 @@ bool gone_may(const struct controller *controller, const struct slot *slot)
 	if (!controller->continues || controller->state != CONTROLLER_RUN || !slot ||
 	    slot->who.role != ROLE_INFERENCE)
 		return false;
-	for (uint32_t i = members->trainers; i < members->count; i++)
-		if (slot_serves(&members->slots[i]) &&
-		    !is_of_engine(controller, &members->slots[i], engine_first(controller, slot)))
+	for (uint32_t i = members->trainers; i < members->count; i++) {
+		uint32_t first = engine_first(controller, &members->slots[i]);
+
+		if (first != engine_first(controller, slot) && !has_left(controller, first))
 			return true;
+	}
 	return false;
 }
 
@@ -114,4 +124,5 @@ void gone_leave(struct controller *controller, const struct slot *blamed, const 
 			tell(controller, slot, (uint32_t)controller->departures.count);
 		}
 	}
+	members_maybe_done(controller);
 }

@@ -169,6 +169,19 @@ static uint32_t still_here(const struct membership *members)
 	return members->count - members->in[PRESENCE_LEFT] - members->in[PRESENCE_LOST];
 }
 
+void members_maybe_done(struct controller *controller)
+{
+	if (still_here(&controller->members))
+		return;
+	if (controller->departures.count)
+		say(controller, true,
+		    "done: all others have left; engines that were lost: %zu of %u",
+		    controller->departures.count, controller->options.infer.engines);
+	else
+		say(controller, false, "done: all have left");
+	controller_exit(controller, NULL);
+}
+
 void members_leave(struct controller *controller, struct slot *slot, struct message *message)
 {
 	struct membership *members = &controller->members;
@@ -189,13 +202,5 @@ void members_leave(struct controller *controller, struct slot *slot, struct mess
 	}
 	say(controller, false, "%s leaves, its work done, %u of %u still here",
 	    slot_text(slot, who), still_here(members), members->count);
-	if (still_here(members))
-		return;
-	if (members->in[PRESENCE_LOST])
-		say(controller, true,
-		    "done: all others have left; engines that were lost: %zu of %u",
-		    controller->departures.count, controller->options.infer.engines);
-	else
-		say(controller, false, "done: all have left");
-	controller_exit(controller, NULL);
+	members_maybe_done(controller);
 }

@@ -112,6 +112,8 @@ message_handler members_heartbeat, members_leave, losses_report, losses_drop, de
 
 /* members.c */
 void members_hello(struct controller *controller, const char *peer, struct message *message);
+/* When nobody is left, and nobody comes back. */
+void members_maybe_done(struct controller *controller);
 
 /* losses.c */
 /* Because of that one: its engine leaves, or the job fails. */
@@ -121,7 +123,7 @@ void losses_restarted(struct error *why, const struct controller *controller,
 		      const struct slot *slot);
 
 /* gone.c */
-/* That slot's engine can leave without the end of the job: another one is there. */
+/* That slot's engine can leave without the end of the job: another one has not. */
 bool gone_may(const struct controller *controller, const struct slot *slot);
 void gone_leave(struct controller *controller, const struct slot *blamed, const struct error *why);
 /* What is new to one that has heard of so many. */

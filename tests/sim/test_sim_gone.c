@@ -96,6 +96,25 @@ static void test_gone__that_was_lost_on_its_way_is_said_again(void **unused)
 	simulation_free(&s);
 }
 
+static void test_rank__that_is_lost_when_all_others_are_done_is_no_failure_of_theirs(void **unused)
+{
+	struct simulation *s = running(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_run(s, 1000);
+	for (uint32_t i = 0; i < 6; i++)
+		simulation_leave(s, i, true);
+	simulation_kill(s, 6);
+	simulation_leave(s, 7, true);
+	simulation_run(s, 9000);
+	simulation_expect(s, "[  6000] controller: engine 2 (inference 4..5) leaves, the job goes "
+			     "on with 2 of 3*\n"
+			     "[  6000] controller: done: all others have left; engines that were "
+			     "lost: 1 of 3\n");
+	assert_done(s);
+	simulation_free(&s);
+}
+
 static void test_last_engine__and_a_trainer_end_the_job(void **unused)
 {
 	struct simulation *s = running(&(struct simulation_options){0});
@@ -160,6 +179,8 @@ int main(void)
 		cmocka_unit_test(test_silent_rank__takes_its_engine_out_of_the_job),
 		cmocka_unit_test(test_dropped_rank__takes_its_engine_out_at_once),
 		cmocka_unit_test(test_gone__that_was_lost_on_its_way_is_said_again),
+		cmocka_unit_test(
+			test_rank__that_is_lost_when_all_others_are_done_is_no_failure_of_theirs),
 		cmocka_unit_test(test_last_engine__and_a_trainer_end_the_job),
 		cmocka_unit_test(test_bad_network__everybody_else_hears_of_it_and_goes_on),
 	};
