@@ -434,6 +434,7 @@ static int make_trainer(struct world *world, uint32_t t)
 				     .full = world->options.full,
 				     .sums = true,
 				     .parallel = !small && world_chance(world, 50),
+				     .begin_ns = 1000000 * (uint64_t)MS,
 				     .wait_ns = 1000000 * (uint64_t)MS,
 				     .ring = trainer->ring,
 				     .entries = trainer->entries,

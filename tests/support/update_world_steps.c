@@ -319,6 +319,7 @@ void world_do_step(struct world *world, uint32_t t, struct world_thread *thread)
 	case STEP_WAIT:
 		do_wait(world, t, thread);
 		break;
+	case STEP_DROP: /* here peers are gone in maybe_hear_of_death */
 	case STEP_DONE:
 	case STEP_FAIL:
 		thread->state = THREAD_OUT;

@@ -94,7 +94,7 @@ static int write_bytes(struct sender *sender, const struct step *step, const str
 		       uint64_t *number, struct error *error)
 {
 	const struct peer *peer = &sender->epoch->peers[step->peer];
-	uint64_t deadline_ns = clock_deadline_ns(sender->epoch->wait_ms);
+	uint64_t deadline_ns = clock_deadline_ns(executor_wait_ms(sender));
 	struct transport_rows rows;
 	struct send_target place;
 	int rc = executor_place(sender, step, doing, &place, error);
@@ -288,6 +288,10 @@ int executor_go(struct sender *sender, struct task *task)
 		}
 		if (schedule_for_nobody(&sender->schedule, &step, &event))
 			continue;
+		if (step.kind == STEP_DROP) { /* it is refused only where the next step fails */
+			executor_drop(sender, step.peer, &sender->schedule.late);
+			continue;
+		}
 		if (step.kind != STEP_WAIT)
 			doing.spins = 0;
 		look_up(sender, &step, &doing);

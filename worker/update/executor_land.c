@@ -96,7 +96,7 @@ static int write_merged(struct sender *sender, const struct step *step,
 			struct error *error)
 {
 	const struct send_window *window = &sender->schedule.windows[step->peer];
-	uint64_t deadline_ns = clock_deadline_ns(sender->epoch->wait_ms), bytes;
+	uint64_t deadline_ns = clock_deadline_ns(executor_wait_ms(sender)), bytes;
 	int rc = 0;
 
 	for (uint64_t n = step->told, count; n < step->entries && !rc; n += count ? count : 1) {
@@ -121,7 +121,7 @@ static int write_entries(struct sender *sender, const struct step *step,
 			 const struct send_target *head, struct event *event, struct error *error)
 {
 	const struct send_window *window = &sender->schedule.windows[step->peer];
-	uint64_t deadline_ns = clock_deadline_ns(sender->epoch->wait_ms);
+	uint64_t deadline_ns = clock_deadline_ns(executor_wait_ms(sender));
 	int rc = 0;
 
 	/* those in the ring's last places, then those in its first */

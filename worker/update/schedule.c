@@ -50,6 +50,16 @@ static struct replica_slot *slot_of(struct schedule *schedule, const struct task
 
 /* ---- room ---- */
 
+struct step schedule_late(struct schedule *schedule, uint32_t peer, const struct error *late)
+{
+	if (!schedule->options.drops) {
+		schedule_fail(schedule, late);
+		return (struct step){.kind = STEP_WAIT, .wait = WAIT_CHANGE}; /* not looked at */
+	}
+	schedule->late = *late;
+	return (struct step){.kind = STEP_DROP, .peer = peer};
+}
+
 /* A write that is not complete by the deadline never will be. */
 static struct step wait_write(struct schedule *schedule, struct task *task, uint32_t peer,
 			      uint64_t write, uint64_t now_ns)
@@ -72,7 +82,7 @@ static struct step wait_write(struct schedule *schedule, struct task *task, uint
 			  (double)schedule->options.wait_ns / 1e9,
 			  (unsigned long long)schedule->done[peer], text_string(&path));
 		text_fini(&path);
-		schedule_fail(schedule, &late);
+		return schedule_late(schedule, peer, &late);
 	}
 	return (struct step){.kind = STEP_WAIT,
 			     .wait = WAIT_WRITE,

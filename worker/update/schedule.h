@@ -101,7 +101,11 @@ struct task {
 	uint64_t deadline_ns;         /* until then; 0: none is */
 };
 
-enum step_kind { STEP_PACK, STEP_POST, STEP_WAIT, STEP_SIGNAL, STEP_DONE, STEP_FAIL };
+enum step_kind {
+	STEP_PACK, STEP_POST, STEP_WAIT, STEP_SIGNAL,
+	STEP_DROP,    /* the peer, for schedule.late */
+	STEP_DONE, STEP_FAIL
+};
 enum step_wait {
 	WAIT_CHANGE,  /* another thread's event */
 	WAIT_WORK,    /* a packing thread: a call that it can help */
@@ -125,7 +129,7 @@ struct step {
 	uint64_t at, from, bytes;     /* these bytes of the piece; */
 	bool merges;                  /* or first to merge_at of what is merged for the peer: telling posts it */
 	uint64_t merge_at;
-	uint32_t peer;                /* POST, SIGNAL, WAIT */
+	uint32_t peer;                /* POST, SIGNAL, WAIT, DROP */
 	uint64_t write;               /* WAIT_WRITE */
 	uint64_t until_ns;            /* WAIT: by then ask again; 0: no deadline */
 };
@@ -185,7 +189,8 @@ struct schedule_options {
 	const char *const *tensor_names;
 	bool full, sums;
 	bool parallel;                /* endpoints may be posted to at once, and a post takes time */
-	uint64_t wait_ns;             /* deadline of a wait for room */
+	bool drops;                   /* who keeps others waiting is not waited for: STEP_DROP, not a failure */
+	uint64_t begin_ns, wait_ns;   /* deadlines of a begin, for messages, and of a wait for room */
 	void *ring;                   /* plan->ring_bytes, not looked at; NULL: none */
 	struct window_entry *entries; /* by peer, WINDOW_ENTRIES each, for those whose pieces land; NULL: none do */
 };
@@ -199,6 +204,7 @@ struct schedule {
 	bool changed;                 /* what somebody may wait for; the caller wakes them, resets it */
 	bool failed;                  /* for good */
 	struct error error;           /* the first one */
+	struct error late;            /* of the last STEP_DROP */
 	uint32_t cursors;             /* of a call */
 
 	bool *submitted;              /* by tensor: its memory is here in this version */
@@ -277,6 +283,8 @@ void schedule_taken(struct schedule *schedule, uint32_t peer, uint64_t entries);
 /* LANDED, of all that was posted, or what the task was to tell before; with nothing untold: false. */
 bool schedule_tell(struct schedule *schedule, struct task *task, uint32_t peer, uint64_t until_ns,
 		   struct step *step);
+/* The peer kept others waiting until the deadline. */
+struct step schedule_late(struct schedule *schedule, uint32_t peer, const struct error *late);
 /* Nobody is telling: whoever was has given that up. */
 void schedule_untell(struct schedule *schedule);
 int schedule_make_windows(struct schedule *schedule, struct error *error);

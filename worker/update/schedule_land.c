@@ -221,7 +221,7 @@ static struct step wait_taken(struct schedule *schedule, struct task *task, uint
 			schedule->options.peer_names[peer], (unsigned long long)window->ring.bytes,
 			(double)schedule->options.wait_ns / 1e9, text_string(&path));
 		text_fini(&path);
-		schedule_fail(schedule, &late);
+		return schedule_late(schedule, peer, &late);
 	}
 	return (struct step){
 		.kind = STEP_WAIT, .wait = WAIT_TAKEN, .peer = peer, .until_ns = task->deadline_ns};

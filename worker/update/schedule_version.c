@@ -65,7 +65,7 @@ static int begin_late(const struct schedule *schedule, const struct call *call)
 		       "update %llu: not accepted for %.1f s by %s; %zu of "
 		       "%zu targets accept (none does while its post-load hook runs); raise the "
 		       "update timeout (--update-timeout) if this is expected%s",
-		       (unsigned long long)call->version, (double)schedule->options.wait_ns / 1e9,
+		       (unsigned long long)call->version, (double)schedule->options.begin_ns / 1e9,
 		       text_string(&missing), peers - count, peers, text_string(&paths));
 	text_fini(&paths);
 	text_fini(&missing);

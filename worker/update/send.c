@@ -104,7 +104,7 @@ static void drop_late(struct sender *sender, const struct call *call)
 			continue;
 		error_set(&late, ERROR_TIMEOUT, "update %llu: not accepted by %s for %.1f s",
 			  (unsigned long long)call->version, sender->epoch->peers[p].name,
-			  sender->epoch->wait_ms / 1000.0);
+			  executor_wait_ms(sender) / 1000.0);
 		executor_drop(sender, p, &late);
 	}
 }
@@ -136,7 +136,7 @@ static int ask_begin(struct sender *sender, struct task *task, struct step *step
 	for (uint32_t p = 0; p < sender->epoch->peer_count && !rc; p++)
 		if (!sender->epoch->peers[p].gone)
 			rc = ask_peer(sender, task, p, error);
-	if (!rc && event.now_ns >= task->own->deadline_ns)
+	if (!rc && event.now_ns >= sender->attempt.begin_ns + executor_wait_ms(sender) * 1000000ull)
 		drop_late(sender, task->own);
 	if (!rc)
 		*step = schedule_next(&sender->schedule, task, &event);
@@ -428,7 +428,7 @@ static int run_version(struct sender *sender, enum call_kind kind, struct error 
 {
 	struct call call;
 
-	call_init(&call, kind, clock_deadline_ns(sender->epoch->wait_ms), error);
+	call_init(&call, kind, clock_deadline_ns(executor_wait_ms(sender)), error);
 	return executor_run(sender, &call);
 }
 

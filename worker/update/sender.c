@@ -200,11 +200,13 @@ int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads, st
 		.plan = &epoch->send,
 		.full = epoch->options.full,
 		.sums = epoch->send.sums != NULL,
-		.wait_ns = (uint64_t)epoch->wait_ms * 1000000u,
+		.drops = epoch->plan->continues,
+		.begin_ns = (uint64_t)epoch->wait_ms * 1000000u,
 	};
 	int rc;
 
 	sender->epoch = epoch_hold(epoch);
+	options.wait_ns = executor_wait_ms(sender) * 1000000ull;
 	sender->wires = 0;
 	options.parallel = find_wires(sender);
 	sender->shares = has_shares(sender);
