@@ -175,7 +175,8 @@ void losses_drop(struct controller *controller, struct slot *slot, struct messag
 
 	if (!target || !controller->continues || controller->state != CONTROLLER_RUN ||
 	    slot->who.role != ROLE_TRAINER) {
-		say_noise(controller, "dropped: a drop of %s, which this job has no use for",
+		say_noise(controller,
+			  "not taken: %s goes on without a rank, in a job where none does",
 			  slot_text(slot, who));
 		return;
 	}

@@ -138,11 +138,11 @@ def test_on_loss__that_commits_for_the_whole_job_or_is_unknown_is_refused(tmp_pa
 
 def test_rank__that_does_not_come_for_a_version_in_time_is_gone_on_without(tmp_path, models):
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
-        job.controller("--on-loss", "continue", "--update-timeout", "2s")
+        job.controller("--on-loss", "continue", "--update-timeout", "6s")
         for rank in range(2):
             job.worker("trainer", rank, updates=UPDATES)
         for rank in range(6):
-            hook = ["--post-load", 'test "$WEFT_VERSION" -lt 5 || sleep 6'] if rank == 3 else []
+            hook = ["--post-load", 'test "$WEFT_VERSION" -lt 5 || sleep 9'] if rank == 3 else []
             job.worker("inference", rank, "--shadow", *hook, updates=UPDATES)
         codes = others_did_all(job)
         assert codes["inference-2"] == 75 and codes["inference-3"], codes
