@@ -32,12 +32,18 @@ static bool has_left(const struct controller *controller, uint32_t first)
 	return false;
 }
 
+bool gone_is(const struct controller *controller, const struct slot *slot)
+{
+	return slot->who.role == ROLE_INFERENCE &&
+	       has_left(controller, engine_first(controller, slot));
+}
+
 bool gone_may(const struct controller *controller, const struct slot *slot)
 {
 	const struct membership *members = &controller->members;
 
 	if (!controller->continues || controller->state != CONTROLLER_RUN || !slot ||
-	    slot->who.role != ROLE_INFERENCE)
+	    slot->who.role != ROLE_INFERENCE || gone_is(controller, slot))
 		return false;
 	for (uint32_t i = members->trainers; i < members->count; i++) {
 		uint32_t first = engine_first(controller, &members->slots[i]);

@@ -182,7 +182,7 @@ void losses_drop(struct controller *controller, struct slot *slot, struct messag
 	}
 	if (drop->version > slot->version)
 		slot->version = drop->version;
-	if (target->presence == PRESENCE_LOST) /* it will hear it with its next heartbeat, too */
+	if (gone_is(controller, target)) /* it will hear it with its next heartbeat, too */
 		return;
 	error_set(&why, error_known(drop->code) ? (enum error_code)drop->code : ERROR_PEER_LOST,
 		  "%s is not reached by %s at version %llu: %.600s", slot_text(target, whom),

@@ -123,6 +123,8 @@ void losses_restarted(struct error *why, const struct controller *controller,
 		      const struct slot *slot);
 
 /* gone.c */
+/* That slot's engine has left. */
+bool gone_is(const struct controller *controller, const struct slot *slot);
 /* That slot's engine can leave without the end of the job: another one has not. */
 bool gone_may(const struct controller *controller, const struct slot *slot);
 void gone_leave(struct controller *controller, const struct slot *blamed, const struct error *why);

@@ -74,9 +74,28 @@ static void test_dropped_rank__takes_its_engine_out_at_once(void **unused)
 		"version 0: its process has ended\n");
 	simulation_expect(s, "[    16] inference 5 fails: inference 4 (host a, pid 1006) is not "
 			     "reached by trainer 1*\n");
-	assert_int_equal(strstr(simulation_transcript(s), "3 of 3") != NULL, 0);
+	simulation_run(s, 3100);
+	simulation_drop(s, 0, 5, "its process has ended"); /* which the controller need not hear */
+	simulation_run(s, 5000);
+	simulation_expect_not(s, "trainer 0 > drop inference 5");
 	assert_int_equal(simulation_state(s, 0), WORKER_RUN);
 	assert_int_equal(simulation_state(s, 2), WORKER_RUN);
+	simulation_free(&s);
+}
+
+static void test_rank__that_left_and_is_dropped_then_takes_its_engine_out_once(void **unused)
+{
+	struct simulation *s = running(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_leave(s, 4, false);
+	simulation_run(s, 100);
+	simulation_drop(s, 0, 2, "its process has ended");
+	simulation_run(s, 2000);
+	simulation_expect(s, "[    15] controller: engine 1 (inference 2..3) leaves, the job goes "
+			     "on with 2 of 3: inference 2 (host a, pid 1004) left before*\n");
+	simulation_expect_not(s, "with 1 of 3");
+	assert_int_equal(simulation_state(s, 0), WORKER_RUN);
 	simulation_free(&s);
 }
 
@@ -178,6 +197,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_silent_rank__takes_its_engine_out_of_the_job),
 		cmocka_unit_test(test_dropped_rank__takes_its_engine_out_at_once),
+		cmocka_unit_test(
+			test_rank__that_left_and_is_dropped_then_takes_its_engine_out_once),
 		cmocka_unit_test(test_gone__that_was_lost_on_its_way_is_said_again),
 		cmocka_unit_test(
 			test_rank__that_is_lost_when_all_others_are_done_is_no_failure_of_theirs),

@@ -127,7 +127,7 @@ static void beat(struct worker_core *core)
 		return;
 	core->beat_ms = core->now_ms + core->heartbeat_ms;
 	message.u.heartbeat.sequence = ++core->sequence;
-	message.u.heartbeat.gone = core->gone;
+	message.u.heartbeat.gone = (uint32_t)core->left.count;
 	say_copy(core, &message);
 }
 
@@ -137,7 +137,7 @@ static void take_drop(struct worker_core *core, const struct worker_event *event
 	struct drop drop = {event->member, *event->error, event->version};
 
 	WEFT_ASSERT(have_plan(core) && core->plan.u.plan.continues);
-	if (core->state != WORKER_RUN)
+	if (core->state != WORKER_RUN || hear_is_gone(core, drop.member))
 		return;
 	if (!array_add(&core->drops, drop))
 		core->actions->failed = true;
@@ -422,6 +422,7 @@ void worker_core_free(struct worker_core **out)
 	message_fini(&core->peers);
 	message_fini(&core->endpoints);
 	array_free(&core->drops);
+	array_free(&core->left);
 	memory_free(core);
 	*out = NULL;
 }

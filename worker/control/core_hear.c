@@ -147,10 +147,13 @@ static void on_lost(struct worker_core *core, struct message *message)
 	core_told_the_end(core, message->u.lost.code, message->u.lost.text);
 }
 
-static bool is_among(const struct message_gone *gone, struct member member)
+bool hear_is_gone(const struct worker_core *core, struct member member)
 {
-	return member.role == ROLE_INFERENCE && member.rank >= gone->first &&
-	       member.rank - gone->first < gone->count;
+	for (size_t i = 0; i < core->left.count; i++)
+		if (member.role == ROLE_INFERENCE && member.rank >= core->left.items[i].first &&
+		    member.rank - core->left.items[i].first < core->left.items[i].count)
+			return true;
+	return false;
 }
 
 /* One that was missed comes again: heartbeats say how many were heard. */
@@ -160,11 +163,14 @@ static void on_gone(struct worker_core *core, struct message *message)
 	struct action *action;
 	size_t kept = 0;
 
-	if (core->state != WORKER_RUN || gone->number != core->gone + 1)
+	if (core->state != WORKER_RUN || gone->number != core->left.count + 1)
 		return;
-	core->gone++;
+	if (!array_add(&core->left, (struct left){gone->first, gone->count})) {
+		core->actions->failed = true;
+		return;
+	}
 	for (size_t i = 0; i < core->drops.count; i++)
-		if (!is_among(gone, core->drops.items[i].member))
+		if (!hear_is_gone(core, core->drops.items[i].member))
 			core->drops.items[kept++] = core->drops.items[i];
 	core->drops.count = kept;
 	say(core, true, "the job goes on without inference %u..%u: %s", gone->first,

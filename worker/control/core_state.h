@@ -23,6 +23,11 @@ struct drop {
 	uint64_t version;
 };
 
+/* Inference ranks. */
+struct left {
+	uint32_t first, count;
+};
+
 struct worker_core {
 	struct worker_core_options options;
 	enum worker_state state;
@@ -43,7 +48,7 @@ struct worker_core {
 	struct error owed; /* it failed before the controller was known, who is told first */
 	struct message plan, peers, endpoints; /* kept for life; zeroed until they are here */
 	ARRAY(struct drop) drops;
-	uint32_t gone; /* messages of that name that were heard */
+	ARRAY(struct left) left; /* of each `gone` that was heard */
 	/* of the running step */
 	struct actions *actions;
 	uint64_t now_ms;
@@ -80,6 +85,8 @@ void say_latest(struct worker_core *core);
 bool say_resends(enum worker_state state);
 
 /* core_hear.c */
+/* The controller has said that it is gone. */
+bool hear_is_gone(const struct worker_core *core, struct member member);
 void hear_message(struct worker_core *core, struct message *message);
 
 #endif
