@@ -61,13 +61,13 @@ static int mapped_part(uint64_t address, struct cuda_pointer *pointer)
 
 int driver_pointer(uint64_t address, struct cuda_pointer *pointer)
 {
-	unsigned type = 0, managed = 0;
+	/* booleans to cuda.h, of which the driver writes 4 bytes (580.159, seen): room for any width */
+	uint64_t managed = 0, ipc = 0, rdma = 0;
+	unsigned type = 0;
 	int device = -1;
 	CUdeviceptr base = 0;
 	size_t bytes = 0;
 	unsigned long long id = 0;
-	bool ipc = false;  /* the driver writes a bool there (cuda.h) */
-	uint64_t rdma = 0; /* and there it does not say of what width */
 	CUmemoryPool pool = NULL;
 	CUpointer_attribute attributes[] = {
 		CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
@@ -97,7 +97,7 @@ int driver_pointer(uint64_t address, struct cuda_pointer *pointer)
 	pointer->base = base;
 	pointer->bytes = bytes;
 	pointer->id = id;
-	pointer->ipc = ipc;
+	pointer->ipc = ipc != 0;
 	pointer->pool = pool != NULL;
 	pointer->rdma = rdma != 0;
 	pointer->mapped =
