@@ -133,6 +133,17 @@ def play(folder, role, controller, rank):
     {"trainer": trainer, "inference": inference}[role](torch, library, controller, int(rank))
 
 
+def first_failure(processes, deadline):
+    """The exit code of the first that fails, for the others then wait for it; 0 when all have ended well."""
+    while time.monotonic() < deadline:
+        codes = [process.poll() for process in processes]
+        failed = [code for code in codes if code]
+        if failed or None not in codes:
+            return abs(failed[0]) if failed else 0
+        time.sleep(0.05)
+    sys.exit("torch_tensors.py: the job does not end")
+
+
 def main(folder):
     try:
         import torch
@@ -151,7 +162,7 @@ def main(folder):
         for role, rank in [("trainer", 0)] + [("inference", rank) for rank in range(RANKS)]:
             processes.append(subprocess.Popen([sys.executable, __file__, folder, role, controller, str(rank)]))
         try:
-            return max(abs(process.wait(120)) for process in processes)
+            return first_failure(processes, time.monotonic() + 120)
         finally:
             for process in processes:
                 process.kill()
