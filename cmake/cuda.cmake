@@ -31,7 +31,7 @@ foreach(architecture ${WEFT_CUDA_ARCHITECTURES})
 endforeach()
 list(GET WEFT_CUDA_ARCHITECTURES 0 oldest)
 list(APPEND codes -gencode arch=compute_${oldest},code=compute_${oldest})
-file(GLOB kernels CONFIGURE_DEPENDS pack/cuda/*.cu pack/cuda/*.h)
+file(GLOB kernels CONFIGURE_DEPENDS pack/cuda/*.cu pack/cuda/*.h pack/element.h)
 set(WEFT_CUDA_IMAGE ${CMAKE_CURRENT_BINARY_DIR}/kernels.fatbin)
 # the bits must be the processor's: no contraction, exact division
 add_custom_command(OUTPUT ${WEFT_CUDA_IMAGE} DEPENDS ${kernels} VERBATIM

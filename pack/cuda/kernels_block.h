@@ -6,8 +6,11 @@
  *   phase      EACH_THREAD(t) { .. }      device: thread t, once; host: t from 0 to 255, one after the other
  *   BARRIER    between phases             device: __syncthreads(); host: the loop has ended
  *   READ/WRITE an address of the device   device: itself; host: where a mock has it, after a look at its bounds
+ *   OF_THREADS what each thread keeps over barriers, in registers; MINE(name, t) is thread t's
  *
- * What outlives a phase lies in struct block. Numbers are element.h's, whose rules forbid contracted, flushed and
+ *   TILE_KERNEL a tile's work with registers of its own: what one kind of work needs, another does not pay for
+ *
+ * What else outlives a phase lies in struct block. Numbers are element.h's, whose rules forbid contracted, flushed and
  * approximate arithmetic: kernels.cu says with which flags it is compiled.
  */
 #ifndef PACK_CUDA_KERNELS_BLOCK_H
@@ -21,19 +24,39 @@
 #define TILE_BYTES 65536u /* of output */
 
 #ifdef __CUDACC__
-#define KERNEL	       static __device__
+#define KERNEL	       static __device__ __forceinline__
+#define TILE_KERNEL    static __device__ __noinline__
 #define CONSTANT       static __constant__ const
 #define EACH_THREAD(t) for (uint32_t t = threadIdx.x, once = 1; once; once = 0)
 #define BARRIER()      __syncthreads()
+#define UNROLL	       _Pragma("unroll")
+#define OF_THREADS(type, name, count) type name[count]
+#define MINE(name, t)		     (name)
 #define READ(block, address, bytes)  ((const unsigned char *)(address))
 #define WRITE(block, address, bytes) ((unsigned char *)(address))
 #else
 #define KERNEL	       static inline
+#define TILE_KERNEL KERNEL
 #define CONSTANT       static const
 #define EACH_THREAD(t) for (uint32_t t = 0; t < PACK_CUDA_THREADS; t++)
 #define BARRIER()      (void)0
+#define UNROLL
+#define OF_THREADS(type, name, count) type name[PACK_CUDA_THREADS][count]
+#define MINE(name, t)		     (name)[t]
 #define READ(block, address, bytes)  ((const unsigned char *)(block)->reach((block)->context, address, bytes, false))
 #define WRITE(block, address, bytes) ((unsigned char *)(block)->reach((block)->context, address, bytes, true))
+#endif
+
+#ifdef __CUDACC__
+#define MOVE(type, to, from) *(type *)(to) = *(const type *)(from)
+struct __align__(16) aligned_16 {
+	uint64_t low, high;
+};
+#else
+#define MOVE(type, to, from) memcpy(to, from, sizeof(type))
+typedef struct {
+	uint64_t low, high;
+} aligned_16;
 #endif
 
 #define SUM_SEGMENTS 32u /* of 1 KiB, that a block of threads adds up at once */
@@ -42,6 +65,7 @@
 /* What the threads of a block share. */
 struct block {
 	struct pack_cuda_part part;
+	uint32_t found;                    /* the part that the tile is of, while it is looked for */
 	uint64_t tile;                     /* of the part */
 	uint64_t data, scales;             /* of the part's box: its first byte, its first scale */
 	union {

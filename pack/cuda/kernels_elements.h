@@ -5,24 +5,9 @@
 #ifndef PACK_CUDA_KERNELS_ELEMENTS_H
 #define PACK_CUDA_KERNELS_ELEMENTS_H
 
-#include "pack/cuda/kernels_block.h"
+#include "pack/cuda/kernels_eight.h"
 
 /* ---- copies, in the largest unit that source, target and rows are all aligned to ---- */
-
-struct unit_16 {
-	uint64_t low, high;
-};
-
-#ifdef __CUDACC__
-#define ALIGNED_16 __align__(16)
-#define MOVE(type, to, from) *(type *)(to) = *(const type *)(from)
-struct ALIGNED_16 aligned_16 {
-	uint64_t low, high;
-};
-#else
-#define MOVE(type, to, from) memcpy(to, from, sizeof(type))
-typedef struct unit_16 aligned_16;
-#endif
 
 /* Source address of byte `at` of the piece. */
 KERNEL uint64_t copy_source(const struct block *block, uint64_t at)
@@ -46,11 +31,26 @@ KERNEL uint32_t copy_unit(const struct block *block)
 	return (uint32_t)(all & (0 - all));
 }
 
-#define COPY_LOOP(type)                                                                                    \
-	EACH_THREAD(t)                                                                                     \
-		for (uint64_t i = low + t * sizeof(type); i < high; i += PACK_CUDA_THREADS * sizeof(type)) \
-			MOVE(type, WRITE(block, target_at(block, i), sizeof(type)),                        \
-			     READ(block, copy_source(block, part->from + i), sizeof(type)))
+/* A thread has four loads under way before it stores the first of them. */
+#define COPY_STEP(type)	    (PACK_CUDA_THREADS * sizeof(type))
+#define COPY_LOAD(type, at) MOVE(type, &flight_##at, READ(block, copy_source(block, part->from + at), sizeof(type)))
+#define COPY_STORE(type, at) MOVE(type, WRITE(block, target_at(block, at), sizeof(type)), &flight_##at)
+#define COPY_LOOP(type)                                                                          \
+	EACH_THREAD(t) {                                                                         \
+		uint64_t a = low + t * sizeof(type);                                             \
+		type flight_a, flight_b, flight_c, flight_d;                                     \
+                                                                                                 \
+		for (; a + 3 * COPY_STEP(type) < high; a += 4 * COPY_STEP(type)) {               \
+			uint64_t b = a + COPY_STEP(type), c = b + COPY_STEP(type), d = c + COPY_STEP(type); \
+                                                                                                 \
+			COPY_LOAD(type, a), COPY_LOAD(type, b), COPY_LOAD(type, c), COPY_LOAD(type, d); \
+			COPY_STORE(type, a), COPY_STORE(type, b), COPY_STORE(type, c), COPY_STORE(type, d); \
+		}                                                                                \
+		for (; a < high; a += COPY_STEP(type)) {                                         \
+			COPY_LOAD(type, a);                                                      \
+			COPY_STORE(type, a);                                                     \
+		}                                                                                \
+	}
 
 KERNEL void copy_tile(struct block *block)
 {
@@ -155,12 +155,11 @@ KERNEL uint64_t element_in_runs(struct block *block, uint64_t at)
 	return element_of(block, row, column);
 }
 
-/* Conversions, and padding: a row is to_columns elements, of which `columns` are the tensor's. */
-KERNEL void elements_tile(struct block *block)
+/* Padding, and conversions of what eight_convert() does not take: a row is to_columns elements, of which `columns` are the
+ * tensor's. */
+KERNEL void elements_one_by_one(struct block *block, uint64_t low, uint64_t high)
 {
 	const struct pack_cuda_part *part = &block->part;
-	uint64_t count = TILE_BYTES / part->to_bytes, low = block->tile * count;
-	uint64_t high = kernel_least(low + count, part->bytes / part->to_bytes);
 	uint64_t first = part->from / part->to_bytes;
 
 	EACH_THREAD(t)
@@ -176,10 +175,22 @@ KERNEL void elements_tile(struct block *block)
 		}
 }
 
+TILE_KERNEL void elements_tile(struct block *block)
+{
+	const struct pack_cuda_part *part = &block->part;
+	uint64_t count = TILE_BYTES / part->to_bytes, low = block->tile * count;
+	uint64_t high = kernel_least(low + count, part->bytes / part->to_bytes);
+
+	if (eight_converts(block))
+		eight_convert(block, low, high);
+	else
+		elements_one_by_one(block, low, high);
+}
+
 /* ---- transposing: through a tile, so that both sides go along rows ---- */
 
 /* Tiles of TURN x TURN of the box, the part's range of its columns; a part may begin and end inside of a column. */
-KERNEL void transpose_tile(struct block *block)
+TILE_KERNEL void transpose_tile(struct block *block)
 {
 	struct pack_cuda_part *part = &block->part;
 	uint64_t first = part->from / part->to_bytes, last = first + part->bytes / part->to_bytes;

@@ -244,7 +244,7 @@ KERNEL void sum_long(struct block *block, uint64_t bytes)
 	add_rest(block, bytes);
 }
 
-KERNEL void sum_tile(struct block *block, uint64_t sums)
+TILE_KERNEL void sum_tile(struct block *block, uint64_t sums)
 {
 	uint64_t bytes = block->part.bytes;
 

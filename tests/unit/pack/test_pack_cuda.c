@@ -307,6 +307,17 @@ static void check(const struct pack_source *source)
 	assert_memory_equal(got, want, sizeof(got));
 }
 
+/* Rows that units of 16 bytes fit, and eights of elements. */
+static void fit_units(struct pack_source *source)
+{
+	for (int d = 0; d < 2; d++) {
+		source->shape[d] = (source->shape[d] + 15) / 16 * 16 % 256 + 16;
+		source->src.lo[d] = source->src.lo[d] / 16 * 16 % source->shape[d];
+		source->src.hi[d] = source->shape[d];
+		source->held_hi = source->shape[0];
+	}
+}
+
 static void test_copy__of_any_box_and_part_has_the_processors_bytes(void **state)
 {
 	static const enum dtype types[] = {DTYPE_U8, DTYPE_BF16, DTYPE_F32, DTYPE_I64};
@@ -315,13 +326,8 @@ static void test_copy__of_any_box_and_part_has_the_processors_bytes(void **state
 		struct pack_source source =
 			source_of(types[i % 4], types[i % 4], (struct transform){0});
 
-		if (i % 3 == 0) /* rows that units of 16 bytes fit */
-			for (int d = 0; d < 2; d++) {
-				source.shape[d] = (source.shape[d] + 15) / 16 * 16 % 256 + 16;
-				source.src.lo[d] = source.src.lo[d] / 16 * 16 % source.shape[d];
-				source.src.hi[d] = source.shape[d];
-				source.held_hi = source.shape[0];
-			}
+		if (i % 3 == 0)
+			fit_units(&source);
 		check(&source);
 	}
 }
@@ -330,10 +336,12 @@ static void test_convert__of_any_bits_has_the_processors_bits(void **state)
 {
 	static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
 
-	for (int i = 0; i < 240; i++) {
+	for (int i = 0; i < 480; i++) {
 		struct pack_source source = source_of(types[i % 3], types[(i + 1 + i / 3 % 2) % 3],
 						      (struct transform){0});
 
+		if (i / 6 % 2)
+			fit_units(&source);
 		check(&source);
 	}
 }
@@ -381,6 +389,8 @@ static void test_quantise__values_and_scales_are_the_processors(void **state)
 			transform.part = TRANSFORM_SCALES;
 		source =
 			source_of(types[i % 4], i / 100 % 2 ? DTYPE_F32 : DTYPE_F8_E4M3, transform);
+		if (i / 8 % 2 && !transform.from_rows)
+			fit_units(&source);
 		align(&source);
 		check(&source);
 	}
