@@ -192,15 +192,16 @@ static bool send_message(struct ofi_lane *lane, const struct ofi_message *messag
 {
 	struct ofi_op *op = &lane->send;
 	struct iovec part = {.iov_base = op->message, .iov_len = sizeof(*op->message)};
-	struct fi_msg msg = {
-		.msg_iov = &part, .iov_count = 1, .addr = lane->address, .context = op};
+	struct fi_msg msg = {.msg_iov = &part, .iov_count = 1, .context = op};
 	void *desc;
 	ssize_t rc;
 
 	if (!take_send(lane, kind))
 		return false;
+	/* the lane's own only from here on: who closes a lost one forgets its address */
 	desc = lane->endpoint->message_descs[lane->rail->index];
 	msg.desc = &desc;
+	msg.addr = lane->address;
 	*op->message = *message;
 	rc = fi_sendmsg(lane->ep, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE);
 	if (rc)
