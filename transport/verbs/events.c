@@ -57,7 +57,11 @@ __attribute__((format(printf, 3, 4))) static void tell(struct verbs_nic *nic, en
 static void port_state(struct verbs_nic *nic, const struct ibv_async_event *event,
 		       struct error *broken)
 {
-	atomic_store(&nic->down, event->event_type == IBV_EVENT_PORT_ERR);
+	bool down = event->event_type == IBV_EVENT_PORT_ERR;
+
+	if (down && !atomic_load(&nic->down))
+		atomic_store(&nic->down_since_ns, clock_ns());
+	atomic_store(&nic->down, down);
 }
 
 static void gid_change(struct verbs_nic *nic, const struct ibv_async_event *event,

@@ -275,13 +275,56 @@ static int close_lanes(struct verbs_endpoint *endpoint, struct error *error)
 	return 0;
 }
 
+static bool waits(const struct verbs_endpoint *endpoint)
+{
+	for (uint32_t i = 0; i < endpoint->lane_count; i++)
+		if (endpoint->lanes[i].done < endpoint->lanes[i].tail)
+			return true;
+	return endpoint->dying || endpoint->replay_count || endpoint->replay_signal;
+}
+
+/* A device need not report what it could not send without a link: soft RoCE was seen to keep it for ever. Its tries end after
+ * four times their least time (InfiniBand specification 9.7.6.1.3); while a port is up, its lanes have the work. */
+static int check_ports(const struct verbs_endpoint *endpoint, struct error *error)
+{
+	const struct verbs_settings *settings = &endpoint->domain->settings;
+	uint64_t tries_ns = verbs_retry_ns(settings->timeout, settings->retry), now = clock_ns(),
+		 shortest = UINT64_MAX;
+	const struct verbs_lane *last = NULL;
+	char text[VERBS_LANE_TEXT_BYTES];
+
+	for (uint32_t i = 0; i < endpoint->lane_count; i++) {
+		const struct verbs_lane *lane = &endpoint->lanes[i];
+		uint64_t down_ns;
+
+		if (!verbs_lane_lives(lane))
+			continue;
+		if (!atomic_load(&lane->nic->down))
+			return 0;
+		down_ns = now - atomic_load(&lane->nic->down_since_ns);
+		shortest = down_ns < shortest ? down_ns : shortest;
+		last = lane;
+	}
+	if (!last || shortest / 4 < tries_ns || !waits(endpoint))
+		return 0;
+	return error_set(
+		error, ERROR_TRANSPORT,
+		"%s: the sending port has no link, nor has any other path, for %.1f s, and the "
+		"device reports nothing (timeout %u, %u retries: %.1f s at most): %s; look at its "
+		"cable, its switch port and 'ip link'",
+		endpoint->shared->name, (double)shortest / 1e9, settings->timeout, settings->retry,
+		4 * (double)tries_ns / 1e9, verbs_lane_text(last, text));
+}
+
 static int look_around(struct verbs_endpoint *endpoint, int found, struct error *error)
 {
 	int rc = 0;
 
-	if (!found && ++endpoint->idle_polls % EVENTS_EVERY == 0)
+	if (!found && ++endpoint->idle_polls % EVENTS_EVERY == 0) {
 		verbs_events(endpoint->domain);
-	if (atomic_load_explicit(&endpoint->attention, memory_order_relaxed)) {
+		rc = check_ports(endpoint, error);
+	}
+	if (!rc && atomic_load_explicit(&endpoint->attention, memory_order_relaxed)) {
 		atomic_store(&endpoint->attention, false);
 		rc = close_lanes(endpoint, error);
 	}

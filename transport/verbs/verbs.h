@@ -105,6 +105,7 @@ struct verbs_nic {
 	uint32_t max_message_bytes;
 	bool new_post;                     /* ibv_wr_* works here */
 	_Atomic bool down;                 /* PORT_ERR came, PORT_ACTIVE not yet */
+	_Atomic uint64_t down_since_ns;    /* when it came, while down */
 	_Atomic bool gid_gone;             /* our address was taken away, and is not back */
 	_Atomic bool lost;                 /* DEVICE_FATAL */
 	_Atomic uint64_t events_window_ns; /* lines about events: so many a window, no more */

@@ -127,6 +127,34 @@ static void test_device__lost_in_the_middle_of_a_transfer_is_no_hang(void **stat
 	lose_something(kill_remote, 10);
 }
 
+/* Completions never come, for nobody takes the signals. */
+static int send_in_vain(uint32_t ports_down, uint64_t wait_ns, struct error *error)
+{
+	struct verbs_mock_options options = {.seed = 13, .nics = 2};
+	int rc;
+
+	begin(&options);
+	verbs_mock_receives_hide(true);
+	for (uint32_t nic = 0; nic < ports_down; nic++)
+		assert_true(verbs_mock_event(0, nic, IBV_EVENT_PORT_ERR, 1));
+	rc = verbs_pair_send(&pair, 1, clock_ns() + wait_ns, error);
+	verbs_mock_receives_hide(false);
+	end(13);
+	return rc;
+}
+
+static void
+test_ports__that_all_have_no_link_are_told_though_the_device_reports_nothing(void **state)
+{
+	struct error error = {0};
+
+	(void)state;
+	assert_int_equal(send_in_vain(1, 300000000, &error), -ERROR_TIMEOUT);
+	assert_int_equal(send_in_vain(2, 60000000000, &error), -ERROR_TRANSPORT);
+	if (!strstr(error.text, "the sending port has no link") || !strstr(error.text, "m0n"))
+		fail_msg("%s", error.text);
+}
+
 /* What was sent over a lane that died is delivered as late as it can be; the next version must
  * never show a byte of it. */
 static void test_late_packets__never_land_in_a_later_version(void **state)
@@ -351,6 +379,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(link__lost_in_the_middle_of_a_transfer_leaves_the_other_one),
 		TEST(device__lost_in_the_middle_of_a_transfer_is_no_hang),
+		TEST(ports__that_all_have_no_link_are_told_though_the_device_reports_nothing),
 		TEST(late_packets__never_land_in_a_later_version),
 		TEST(events__of_every_kind_are_drained_and_acknowledged),
 		TEST(events__that_are_fatal_end_in_an_error),
