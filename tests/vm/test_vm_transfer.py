@@ -5,10 +5,11 @@ vm_transfer (tests/vm/vm_transfer.c) moves and compares. Exit code 9 of it means
 wrong bytes were seen: no disturbance may ever cause that.
 """
 import re
+import warnings
 
 import pytest
 
-from machine import passes, program
+from machine import passes, program, shell
 
 TRANSFER = program("tests", "vm_transfer")
 # a dead path is found in about 2 s; 7 retries would be for ever on this device, and with a shorter timeout a busy
@@ -48,9 +49,25 @@ for i in $(seq 50); do grep -q ACTIVE /sys/class/infiniband/rxe3/ports/1/state &
 """
 
 
+# rxe_cleanup_task() of Linux 6.1 turns on its processor until the queue pair's task is idle, which one whose packets are
+# lost need never be: whoever closes that queue pair is in the kernel for ever, on a processor, and kill -9 does not end it.
+# Every wait of ours has a deadline far below the 200 s after which this is looked at.
+STUCK = re.compile(r"/task/(\d+) vm_transfer State:\s+R \(running\) running\n.*ksoftirqd/\d State:\s+R \(running\)", re.S)
+
+
+def output(script, *options, seconds):
+    """What the script says in a machine; in another one, once, where the kernel's own RDMA hangs."""
+    done = shell(script, "--timeout", seconds, *options, timeout=seconds + 200)
+    if done.returncode and STUCK.search(done.stdout.decode(errors="replace")):
+        warnings.warn("the kernel's RDMA hung in the machine, so another one is tried", stacklevel=2)
+        return passes(script, *options, seconds=seconds)
+    assert done.returncode == 0, done.stdout.decode(errors="replace") + done.stderr.decode(errors="replace")
+    return done.stdout.decode()
+
+
 def cases(script, *options, seconds=300):
     """{name: (exit code, output)} of the case_ calls."""
-    out = passes(CASE + script, *options, seconds=seconds)
+    out = output(CASE + script, *options, seconds=seconds)
     found = re.findall(r"^== (.*?)\n(.*?)^-- (\d+)$", out, re.S | re.M)
     assert found, out
     return {name: (int(code), text) for name, text, code in found}
