@@ -53,6 +53,8 @@ class Inference(Worker):
         transport: as a trainer's.
         memory: where parameters lie: "host" (default), "cuda", "cuda:N".
         shadow: two copies of the parameters: readers keep the last version while the next arrives.
+        commit_by_host: with shadow: ``wait`` ends when all ranks that show versions together have prepared one, and
+            ``commit_at`` shows it here. All of them agree.
         own_memory: parameters lie in memory of this program (``declare_param`` with memory, ``bind``), not in weft's.
         stage: with memory "cuda": "none" (default), "device", "host" or "auto" (weft_options.stage in weft.h).
         landing_bytes: for pieces that land beside the parameters, at most. None: 256 MiB.
@@ -67,9 +69,10 @@ class Inference(Worker):
 
     def __init__(self, controller: Optional[str] = None, rank: Optional[int] = None, *, job: Optional[str] = None,
                  transport: Optional[str] = None, memory: Optional[str] = None, shadow: bool = False,
-                 own_memory: bool = False, stage: Optional[str] = None, landing_bytes: Optional[int] = None,
-                 checksums: bool = False, nic: Optional[str] = None, key_file: Optional[str] = None,
-                 join_timeout_s: Optional[float] = None, update_timeout_s: Optional[float] = None):
+                 commit_by_host: bool = False, own_memory: bool = False, stage: Optional[str] = None,
+                 landing_bytes: Optional[int] = None, checksums: bool = False, nic: Optional[str] = None,
+                 key_file: Optional[str] = None, join_timeout_s: Optional[float] = None,
+                 update_timeout_s: Optional[float] = None):
         self._params: list[ParamView] = []
         self._names: dict[str, int] = {}
         self._hook: Any = None           # cffi's callback, while the library has it
@@ -77,7 +80,8 @@ class Inference(Worker):
         self._hook_failure: Optional[BaseException] = None
         self.shadow, self.own_memory = shadow, own_memory
         super().__init__(controller, rank, {
-            "job": job, "transport": transport, "memory": memory, "shadow": int(shadow), "own_memory": int(own_memory),
+            "job": job, "transport": transport, "memory": memory, "shadow": int(shadow),
+            "commit_by_host": int(commit_by_host), "own_memory": int(own_memory),
             "stage": stage, "landing_bytes": landing_bytes, "checksums": int(checksums), "nic": nic, "key_file": key_file,
             "join_timeout_s": join_timeout_s, "update_timeout_s": update_timeout_s})
 
@@ -223,7 +227,8 @@ class Inference(Worker):
             timeout_s: None: the update timeout.
 
         Returns:
-            The version that is published now. Without shadow, readers have none from here until then.
+            The version that is published now; with commit_by_host, that is prepared. Without shadow, readers have none from
+            here until then.
 
         Raises:
             WaitTimeout: with who is missing. Aborted, ChecksumError, HookFailed: this version was not published; a later
@@ -241,6 +246,16 @@ class Inference(Worker):
         number, published = self._number(version), ffi.new("uint64_t *")
         await self._until_async(lambda: self._hooked(lib.weft_update_try_wait, number, milliseconds(timeout_s), published))
         return int(published[0])
+
+    def commit_at(self, version: int) -> None:
+        """With commit_by_host: shows the version that ``wait`` has prepared here, in one store, without a word to anybody: an
+        engine's scheduler calls it on all ranks at the same step, once ``wait`` has returned on each of them. Until then
+        readers have the version before. Also after the job has failed, for what is prepared is whole; once more is nothing.
+
+        Raises:
+            StateError: with what is prepared instead.
+        """
+        self._now(lib.weft_commit_at, self._number(version))
 
     def _number(self, version: Optional[int]) -> int:
         if version is not None and version < 1:

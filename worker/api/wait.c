@@ -31,6 +31,28 @@ int weft_update_try_wait(weft_worker *worker, uint64_t version, uint32_t timeout
 	return wait(worker, "weft_update_try_wait", version, timeout_ms, false, published, error);
 }
 
+/* Whatever has become of the job: what is prepared is whole. */
+int weft_commit_at(weft_worker *worker, uint64_t version, weft_error *error)
+{
+	struct error inner;
+	int rc = worker ? worker_role(worker, ROLE_INFERENCE, "weft_commit_at", &inner)
+			: error_set(&inner, ERROR_USAGE, "weft_commit_at: worker is NULL");
+
+	if (!rc && !worker->versions.by_host)
+		rc = error_set(
+			&inner, ERROR_STATE,
+			"weft_commit_at: weft_update_wait shows versions here; open the worker with "
+			"weft_options.commit_by_host, on all ranks of the engine");
+	if (!rc)
+		rc = post_load_outside(&worker->waiter.post_load, "weft_commit_at", &inner);
+	if (!rc && !worker->waiter.epoch)
+		rc = error_set(&inner, ERROR_STATE,
+			       "weft_commit_at: before weft_join nothing is prepared");
+	if (!rc)
+		rc = waiter_commit(&worker->waiter, version, &inner);
+	return worker_result(rc, &inner, error);
+}
+
 uint64_t weft_published(const weft_worker *worker)
 {
 	return worker ? versions_published(&worker->versions) : 0;

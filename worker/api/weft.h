@@ -109,7 +109,8 @@ typedef struct weft_options {
 				      without one wants it */
 	int key_waits;             /* 1: the file may come, or be replaced, until the controller was
 				      heard; as weft_launch.key_waits says */
-	int reserved;              /* 0 */
+	int commit_by_host;        /* inference with shadow: 1: weft_update_wait ends when all ranks that show versions
+				      together have prepared one, and weft_commit_at shows it. All of them agree */
 	const char *memory;        /* where what is written from or into lies: "host" (default), "cuda" (the GPU of
 				      this process: the launcher's local rank) or "cuda:N"; or by role, as
 				      "trainer=cuda,inference=host". Trainer: all tensors that
@@ -460,6 +461,12 @@ WEFT_API int weft_update_abort(weft_worker *worker, const char *why, weft_error 
  * readers get WEFT_NONE until a later update succeeds. *published may be NULL. */
 WEFT_API int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,
 			      uint64_t *published, weft_error *error);
+/* Inference with commit_by_host, for an engine's scheduler that switches all ranks at the same step: shows the version that
+ * weft_update_wait has prepared here (it said 0 and the version), in one store, without a word to anybody; the host calls it
+ * on each rank once weft_update_wait has said 0 on all of them. Until then readers have the version before, and a wait for
+ * another one is WEFT_E_STATE. What is prepared can also be shown when the job has failed since, or after a peer died. Shown
+ * already: 0. Anything else: WEFT_E_STATE with what is prepared. Not while another call of this worker is in an update. */
+WEFT_API int weft_commit_at(weft_worker *worker, uint64_t version, weft_error *error);
 WEFT_API uint64_t weft_published(const weft_worker *worker); /* [any thread] 0: none */
 WEFT_API int weft_tainted(const weft_worker *worker);        /* [any thread] */
 

@@ -50,13 +50,14 @@ static int check_options(const weft_options *options, struct error *error)
 		return error_set(error, ERROR_USAGE,
 				 "shadow keeps two copies of the parameters, "
 				 "own_memory gives one: choose one of them");
-	if (options->reserved)
+	if (options->role == WEFT_TRAINER &&
+	    (options->shadow || options->own_memory || options->commit_by_host))
 		return error_set(error, ERROR_USAGE,
-				 "weft_open: weft_options.reserved is %d; it must be 0",
-				 options->reserved);
-	if (options->role == WEFT_TRAINER && (options->shadow || options->own_memory))
+				 "shadow, own_memory and commit_by_host are for inference ranks");
+	if (options->commit_by_host && !options->shadow)
 		return error_set(error, ERROR_USAGE,
-				 "shadow and own_memory are for inference ranks");
+				 "commit_by_host keeps readers on the version before until "
+				 "weft_commit_at, which takes two copies: set shadow too");
 	return 0;
 }
 
@@ -206,6 +207,7 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 	layout_init(&worker->layout);
 	holding_init(&worker->holding);
 	worker->versions.copies = worker->shadow ? 2 : 1;
+	worker->versions.by_host = options->commit_by_host != 0;
 	worker->controller = pool_string(&worker->texts, options->controller);
 	worker->job = pool_string(&worker->texts, text_or(options->job, "weft"));
 	rc = choose_transport(worker, text_or(options->transport, "shm"), error);

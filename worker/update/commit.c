@@ -154,10 +154,25 @@ static struct commit_step differ(struct committer *committer, const struct updat
 		       "not all ranks wait for the same update");
 }
 
+/* One shows it when the host says so, the other at once. */
+static struct commit_step differ_in_way(struct committer *committer, const struct commit_link *link)
+{
+	const char *by_host = "when its host calls weft_commit_at (commit_by_host)";
+	bool own = committer->own.by_host;
+
+	error_set(
+		&committer->error, ERROR_USAGE,
+		"%s shows versions %s, and this rank %s: all ranks that show versions together do it the same way",
+		link->name, own ? "at once" : by_host, own ? by_host : "at once");
+	return give_up(
+		committer, UINT32_MAX, committer->own.min_version,
+		"not all ranks show versions the same way: set commit_by_host on all or none");
+}
+
 static struct commit_step meet(struct committer *committer)
 {
 	struct update_arrive all = committer->own;
-	const struct commit_link *other = NULL;
+	const struct commit_link *other = NULL, *otherwise = NULL;
 
 	for (uint32_t i = 0; i < committer->link_count; i++) {
 		const struct commit_link *link = &committer->links[i];
@@ -173,7 +188,11 @@ static struct commit_step meet(struct committer *committer)
 		if (!other && all.min_version > all.max_version)
 			other = link;
 		all.closes |= link->last.closes;
+		if (!otherwise && !link->last.by_host != !all.by_host)
+			otherwise = link;
 	}
+	if (otherwise)
+		return differ_in_way(committer, otherwise);
 	if (other) /* not before all are there to be told */
 		return differ(committer, &other->last, other->name);
 	committer->all = all;

@@ -43,7 +43,7 @@ static const _Atomic uint64_t *mapped_word(const struct epoch *epoch)
 static bool is_written(const struct waiter *waiter)
 {
 	return waiter->committer.decided_for && waiter->epoch->mate_count == 1 &&
-	       !mapped_word(waiter->epoch);
+	       !mapped_word(waiter->epoch) && !waiter->versions->by_host;
 }
 
 int waiter_meets_open(struct waiter *waiter, struct error *error)
@@ -63,13 +63,15 @@ int waiter_meets_open(struct waiter *waiter, struct error *error)
 		       epoch_decider(epoch) != NULL);
 	receiver_meets(&waiter->receiver, epoch->options.params->landing);
 	word = mapped_word(epoch);
-	versions_follow(waiter->versions, word ? word : own_word(waiter), is_written(waiter));
+	if (!waiter->versions->by_host)
+		versions_follow(waiter->versions, word ? word : own_word(waiter),
+				is_written(waiter));
 	return 0;
 }
 
 void waiter_meets_close(struct waiter *waiter)
 {
-	if (!waiter->receiver.meets)
+	if (!waiter->receiver.meets || waiter->versions->by_host)
 		return;
 	atomic_store(&waiter->versions->published, versions_published(waiter->versions));
 	versions_follow(waiter->versions, NULL, false);
@@ -272,7 +274,8 @@ static struct commit_event arrival(struct waiter *waiter, const struct receive_s
 		.arrive = {.min_version = range ? receiver->min_version : step->version,
 			   .max_version = range ? receiver->max_version : step->version,
 			   .closes = params->copies == 1 && !params->landing,
-			   .writes = is_written(waiter)},
+			   .writes = is_written(waiter),
+			   .by_host = waiter->versions->by_host},
 	};
 }
 

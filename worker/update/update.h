@@ -83,7 +83,7 @@ struct update_arrive {
 	uint32_t round;
 	uint32_t closes;           /* OPEN: readers lose their version now */
 	uint32_t writes;           /* its word is to be written: it looks at none of a peer's */
-	uint32_t zero;
+	uint32_t by_host;          /* it is shown when its host says so */
 };
 struct update_release {
 	uint64_t turn;             /* of who hears it */

@@ -72,6 +72,16 @@ void versions_publish(struct versions *versions, uint32_t copy, uint64_t version
 	atomic_store(&versions->published, version);
 }
 
+void versions_commit(struct versions *versions)
+{
+	uint64_t version = versions->prepared;
+
+	versions->prepared = 0;
+	for (uint32_t c = 0; c < versions->copies; c++)
+		if (atomic_load(&versions->copy[c]) == version)
+			versions_publish(versions, c, version);
+}
+
 void versions_fail(struct versions *versions, uint32_t copy)
 {
 	atomic_store(&versions->copy[copy], 0); /* it may have been prepared */

@@ -30,6 +30,8 @@ struct versions {
 	_Atomic uint64_t copy[PARAMS_COPIES_MAX];
 	_Atomic uint64_t published;
 	_Atomic bool tainted;
+	bool by_host;                  /* weft_commit_at shows what is prepared; nobody's word is looked at */
+	uint64_t prepared;             /* so: for it; 0: nothing. Of the writer alone */
 	const _Atomic uint64_t *_Atomic word; /* NULL: published is it */
 	_Atomic bool checked;          /* word[1] is ~word[0], or it is being written */
 	_Atomic uint32_t looking;      /* readers that look at the word, which may be memory of a peer's */
@@ -51,6 +53,8 @@ uint32_t versions_spare(struct versions *versions);
 /* Writer. open: before any peer is told that it may write into the copy. */
 void versions_open(struct versions *versions, uint32_t copy);
 void versions_publish(struct versions *versions, uint32_t copy, uint64_t version);
+/* by_host: what `prepared` says. */
+void versions_commit(struct versions *versions);
 /* The update into `copy` failed. */
 void versions_fail(struct versions *versions, uint32_t copy);
 

@@ -395,20 +395,70 @@ static void count_clocks(struct waiter *waiter)
 	waiter->stats.pause_ns = params->copies > 1 ? 0 : now - waiter->paused_ns;
 }
 
-static void publish(struct waiter *waiter, uint64_t version)
+static void tell_published(struct waiter *waiter, uint64_t version)
 {
 	const struct device *device = waiter->epoch->options.params->device;
 
-	versions_publish(waiter->versions, waiter->copy, version);
 	if (device)
 		device_publish(device, version);
+	control_version(waiter->health->control, version);
+	watch_tell(waiter->watch);
+}
+
+/* Or all but the last store, which is the host's to order. */
+static void publish(struct waiter *waiter, uint64_t version)
+{
 	waiter->opened = false;
 	waiter->stats.updates++;
 	for (size_t p = 0; p < waiter->epoch->peer_count; p++)
 		waiter->stats.bytes += waiter->epoch->peers[p].plan->bytes;
 	count_clocks(waiter);
-	control_version(waiter->health->control, version);
-	watch_tell(waiter->watch);
+	if (waiter->versions->by_host) {
+		versions_prepare(waiter->versions, waiter->copy, version);
+		waiter->versions->prepared = version;
+		return;
+	}
+	versions_publish(waiter->versions, waiter->copy, version);
+	tell_published(waiter, version);
+}
+
+int waiter_commit(struct waiter *waiter, uint64_t version, struct error *error)
+{
+	struct versions *versions = waiter->versions;
+
+	if (version && version == versions->prepared) {
+		versions_commit(versions);
+		tell_published(waiter, version);
+		return 0;
+	}
+	if (version && version == versions_published(versions))
+		return 0;
+	if (versions->prepared)
+		return error_set(error, ERROR_STATE,
+				 "weft_commit_at: update %llu is not prepared here, but %llu is",
+				 (unsigned long long)version,
+				 (unsigned long long)versions->prepared);
+	return error_set(
+		error, ERROR_STATE,
+		"weft_commit_at: update %llu is not prepared here, and no other is: weft_update_wait "
+		"prepares one when it answers 0",
+		(unsigned long long)version);
+}
+
+/* Until the host has said when: nothing else can begin. */
+static int wait_prepared(const struct waiter *waiter, uint64_t version, uint64_t *published,
+			 struct error *error)
+{
+	uint64_t prepared = waiter->versions->prepared;
+
+	if (version != prepared)
+		return error_set(error, ERROR_STATE,
+				 "update %llu is prepared here and not shown: weft_commit_at shows "
+				 "it, and then the next one can be waited for",
+				 (unsigned long long)prepared);
+	if (published)
+		*published = prepared;
+	return 0;
 }
 
 static struct receive_event act(struct waiter *waiter, const struct receive_step *step,
@@ -594,6 +644,8 @@ int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bo
 	int rc;
 
 	watch_drain(waiter->watch);
+	if (waiter->versions->prepared)
+		return wait_prepared(waiter, version, published, error);
 	if (keeps_promise(waiter, error)) {
 		if (!version) /* it is the next one */
 			version = atomic_load(&waiter->versions->published);
@@ -610,6 +662,7 @@ int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bo
 			watch_deadline(waiter->watch, 0);
 	}
 	if (!rc && published)
-		*published = versions_published(waiter->versions);
+		*published = waiter->versions->prepared ? waiter->versions->prepared
+							: versions_published(waiter->versions);
 	return rc;
 }

@@ -68,6 +68,8 @@ void waiter_close(struct waiter *waiter);
  * Version 0 is the next one; *published may be NULL. */
 int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
 		uint64_t *published, struct error *error);
+/* weft_commit_at. */
+int waiter_commit(struct waiter *waiter, uint64_t version, struct error *error);
 /* The job failed between two tries: the memory that one has opened is a mixture, and no later try will say so. */
 void waiter_lost(struct waiter *waiter);
 /* take.c: what landed in that trainer's window and is not taken yet, put in place, as taking[p] then says; the trainer is

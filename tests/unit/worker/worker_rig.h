@@ -39,6 +39,7 @@ struct rig_options {
 	const char *commit; /* NULL: rank */
 	const char *memory, *rank_memory, *stage; /* of trainers, of ranks */
 	int checksums, shadow, own_memory;
+	uint32_t by_host; /* commit_by_host of ranks, a bit each */
 	weft_memory (*own)(struct rig *rig, uint32_t rank, uint32_t param); /* own_memory that is not rig.own */
 	void (*declared)(struct rig *rig); /* all have declared, nobody has joined */
 	uint64_t ring_bytes, landing_bytes;
@@ -179,6 +180,7 @@ static inline weft_worker *rig_open_worker(struct rig *rig, enum weft_role role,
 		options.landing_bytes = rig->options.landing_bytes;
 		options.shadow = rig->options.shadow;
 		options.own_memory = rig->options.own_memory;
+		options.commit_by_host = rig->options.by_host >> rank & 1;
 	}
 	assert_int_equal(weft_open(&worker, &options, &error), 0);
 	return worker;
