@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "transport/provider.h"
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -56,7 +57,11 @@ static uint64_t picked(struct fault *fault, int op)
 		atomic_fetch_add(fault->options.calls, 1);
 	if (fault->options.kind == FAULT_NONE)
 		return 0;
-	return call == fault->options.at || by_rate(fault) ? call : 0;
+	if (call != fault->options.at && !by_rate(fault))
+		return 0;
+	if (fault->options.kind == FAULT_KILL)
+		raise(SIGKILL);
+	return call;
 }
 
 static int enter(const struct transport_domain *domain, enum provider_op op, struct error *error)

@@ -12,7 +12,8 @@
  *   op      an op of provider.h, "completion" (what poll reports), or "any" (the default)
  *   at      the k-th call of that op fails, counted per domain from 1; 0: only rate
  *   rate    share of calls that fail, by seed
- *   kind    fail; delay; for completions also drop, flip (to a failure) and repeat; or none
+ *   kind    fail; delay; kill (the process is killed before it makes that call, or hears of that completion); for
+ *           completions also drop, flip (to a failure) and repeat; or none
  *   trace   a file that gets a line a posted chunk: "inference 1 offset 4096 bytes 512"
  *
  * Records name the inner provider: a faulty process talks to sound ones.
@@ -23,7 +24,7 @@
 #include "base/error.h"
 #include <stdint.h>
 
-enum fault_kind { FAULT_NONE, FAULT_FAIL, FAULT_DELAY, FAULT_DROP, FAULT_FLIP, FAULT_REPEAT,
+enum fault_kind { FAULT_NONE, FAULT_FAIL, FAULT_DELAY, FAULT_KILL, FAULT_DROP, FAULT_FLIP, FAULT_REPEAT,
 		  FAULT_KIND_COUNT };
 
 struct fault_options {

@@ -12,6 +12,7 @@
 static const char *const kinds[] = {
 	[FAULT_NONE] = "none", [FAULT_FAIL] = "fail", [FAULT_DELAY] = "delay",
 	[FAULT_DROP] = "drop", [FAULT_FLIP] = "flip", [FAULT_REPEAT] = "repeat",
+	[FAULT_KILL] = "kill",
 };
 _Static_assert(ARRAY_SIZE(kinds) == FAULT_KIND_COUNT, "a name for every kind");
 
