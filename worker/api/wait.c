@@ -44,10 +44,9 @@ int weft_commit_at(weft_worker *worker, uint64_t version, weft_error *error)
 			"weft_commit_at: weft_update_wait shows versions here; open the worker with "
 			"weft_options.commit_by_host, on all ranks of the engine");
 	if (!rc)
+		rc = worker_stage(worker, STAGE_JOINED, "weft_commit_at", &inner);
+	if (!rc)
 		rc = post_load_outside(&worker->waiter.post_load, "weft_commit_at", &inner);
-	if (!rc && !worker->waiter.epoch)
-		rc = error_set(&inner, ERROR_STATE,
-			       "weft_commit_at: before weft_join nothing is prepared");
 	if (!rc)
 		rc = waiter_commit(&worker->waiter, version, &inner);
 	return worker_result(rc, &inner, error);

@@ -89,6 +89,16 @@ bool waiter_is_shown(struct waiter *waiter)
 	return true;
 }
 
+bool waiter_is_let_go(struct waiter *waiter)
+{
+	struct receive_event event;
+	struct error error;
+
+	return waiter->receiver.phase == RECEIVE_PREPARED &&
+	       waiter->committer.phase == COMMIT_MEETING &&
+	       waiter_hear_mates(waiter, &error, &event) && event.kind == RECEIVE_MET;
+}
+
 /* ---- saying ---- */
 
 /* Its word before its release, where it looks at its own. */

@@ -624,10 +624,10 @@ static struct receive_event opens(struct waiter *waiter, uint64_t version, uint3
 	};
 }
 
-/* What an earlier wait has promised is shown by now: that one has ended well. */
+/* What an earlier wait has promised is shown by now, or, by_host, is every rank's to show: that one has ended well. */
 static bool keeps_promise(struct waiter *waiter, struct error *error)
 {
-	if (!waiter_is_shown(waiter))
+	if (!(waiter->versions->by_host ? waiter_is_let_go(waiter) : waiter_is_shown(waiter)))
 		return false;
 	run(waiter, (struct receive_event){.kind = RECEIVE_MET}, false, error);
 	waiter->unfinished = false;
@@ -644,13 +644,15 @@ int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bo
 	int rc;
 
 	watch_drain(waiter->watch);
-	if (waiter->versions->prepared)
-		return wait_prepared(waiter, version, published, error);
 	if (keeps_promise(waiter, error)) {
 		if (!version) /* it is the next one */
-			version = atomic_load(&waiter->versions->published);
+			version = waiter->versions->by_host
+					  ? waiter->versions->prepared
+					  : atomic_load(&waiter->versions->published);
 		tried = false;
 	}
+	if (waiter->versions->prepared)
+		return wait_prepared(waiter, version, published, error);
 	rc = receive_check(&waiter->receiver, version, versions_published(waiter->versions),
 			   atomic_load(&waiter->versions->tainted), &done, error);
 	if (!rc && !done) {

@@ -89,6 +89,8 @@ bool waiter_hear_mates(struct waiter *waiter, struct error *error, struct receiv
 void waiter_cannot(struct waiter *waiter, uint64_t version, const char *why);
 /* What it has promised is shown, though it was not told: its meeting is over. */
 bool waiter_is_shown(struct waiter *waiter);
+/* The same by_host, where no word says so: what came since the last call is heard. */
+bool waiter_is_let_go(struct waiter *waiter);
 /* ERROR_STATE inside the hook; `call` is for the message. */
 int post_load_outside(const struct post_load *load, const char *call, struct error *error);
 

@@ -4,6 +4,8 @@
  */
 #include "tests/unit/worker/worker_rig.h"
 
+#include <sys/wait.h>
+
 #define RANKS 3
 
 static const struct rig_options by_host = {.trainers = 2,
@@ -79,6 +81,20 @@ static void test_commit_at__shows_on_its_rank_what_all_ranks_have_prepared(void 
 	rig_close(&rig);
 }
 
+/* 0: a forked child is refused what is its parent's. */
+static int in_a_child(void)
+{
+	weft_error error = WEFT_ERROR_INIT;
+	int status;
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(weft_commit_at(rig.ranks[0], 1, &error) != -WEFT_E_STATE ||
+		      !strstr(error.text, "forked child"));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
 static void
 test_wait__for_what_is_prepared_is_done_and_for_more_is_refused_until_it_is_shown(void **state)
 {
@@ -96,6 +112,7 @@ test_wait__for_what_is_prepared_is_done_and_for_more_is_refused_until_it_is_show
 		WEFT_E_STATE, &error, "update 1 is prepared here");
 	refused(weft_commit_at(rig.ranks[0], 2, &error), WEFT_E_STATE, &error,
 		"update 2 is not prepared here, but 1 is");
+	assert_int_equal(in_a_child(), 0);
 	for (uint32_t i = 0; i < RANKS; i++)
 		commit(i, 1);
 	commit(0, 1); /* once more is nothing */
@@ -130,6 +147,66 @@ static void test_commit_at__of_what_was_prepared_outlives_the_job(void **state)
 	for (uint32_t i = 0; i < RANKS; i++)
 		commit(i, 2);
 	rig_close(&rig);
+}
+
+static int slow(void *context, uint64_t version)
+{
+	(void)context;
+	if (version == 2)
+		clock_sleep_ms(1000);
+	return 0;
+}
+
+/* On threads; the last rank has less time. */
+static void wait_for_2(uint32_t last_ms)
+{
+	for (uint32_t i = 0; i < RANKS; i++) {
+		rig.waits[i] = (struct rig_wait){.worker = rig.ranks[i],
+						 .version = 2,
+						 .timeout_ms = i + 1 < RANKS ? 0 : last_ms,
+						 .error = WEFT_ERROR_INIT};
+		pthread_create(&rig.waits[i].thread, NULL, rig_wait_thread, &rig.waits[i]);
+	}
+}
+
+/* Its wait ended at a deadline, after it had promised; the others are let go meanwhile, and so is it. */
+static void
+test_promise__that_outlived_a_deadline_is_prepared_for_whatever_is_waited_for_next(void **state)
+{
+	weft_error error = WEFT_ERROR_INIT;
+	uint64_t published = 0;
+
+	(void)state;
+	for (int next = 0; next < 2; next++) {
+		rig_open(&rig, &by_host);
+		prepare(1);
+		for (uint32_t i = 0; i < RANKS; i++)
+			commit(i, 1);
+		rig_ok(weft_set_post_load(rig.ranks[1], slow, NULL, &error), &error);
+		rig_fill(&rig, 2);
+		wait_for_2(400);
+		for (uint32_t t = 0; t < rig.options.trainers; t++)
+			rig_send(&rig, t, 2);
+		pthread_join(rig.waits[2].thread, NULL);
+		refused(rig.waits[2].rc, WEFT_E_TIMEOUT, &rig.waits[2].error, "update 2");
+		for (uint32_t i = 0; i < 2; i++) {
+			pthread_join(rig.waits[i].thread, NULL);
+			rig_ok(rig.waits[i].rc, &rig.waits[i].error);
+		}
+		all_show(1);
+		if (next) {
+			refused(weft_update_wait(rig.ranks[2], 3, 0, NULL, &error), WEFT_E_STATE,
+				&error, "update 2 is prepared here and not shown");
+		} else {
+			rig_ok(weft_update_wait(rig.ranks[2], WEFT_VERSION_NEXT, 0, &published,
+						&error),
+			       &error);
+			assert_int_equal(published, 2);
+		}
+		for (uint32_t i = 0; i < RANKS; i++)
+			commit(i, 2);
+		rig_close(&rig);
+	}
 }
 
 static void test_ranks__that_show_versions_in_different_ways_are_named(void **state)
@@ -183,6 +260,8 @@ int main(void)
 		cmocka_unit_test(
 			test_wait__for_what_is_prepared_is_done_and_for_more_is_refused_until_it_is_shown),
 		cmocka_unit_test(test_commit_at__of_what_was_prepared_outlives_the_job),
+		cmocka_unit_test(
+			test_promise__that_outlived_a_deadline_is_prepared_for_whatever_is_waited_for_next),
 		cmocka_unit_test(test_ranks__that_show_versions_in_different_ways_are_named),
 		cmocka_unit_test(test_commit_at__is_refused_where_it_means_nothing),
 	};
