@@ -47,13 +47,13 @@ from weft._library import version as __version__
 from weft._log import flush as flush_log
 from weft._memory import Memory, memory_of
 from weft._ranks import count_ranks
-from weft._structs import HoldingView, ParamView, Plan, Tensor, TensorView
+from weft._structs import HoldingView, Loss, ParamView, Plan, Tensor, TensorView
 from weft._trainer import Trainer, Update
 from weft._worker import Progress, Worker
 
 __all__ = [
     "Aborted", "Array", "ChecksumError", "Code", "ConfigError", "ConflictError", "Controller", "ControllerLost", "DType",
-    "Error", "FileError", "HoldingView", "HookFailed", "HostFailed", "Inference", "Interrupted", "Launch", "Memory",
+    "Error", "FileError", "HoldingView", "HookFailed", "HostFailed", "Inference", "Interrupted", "Launch", "Loss", "Memory",
     "NothingPublished", "ParamView", "PeerLost", "Plan", "Progress", "Snapshot", "StateError", "Tensor", "TensorView",
     "Torn", "Trainer", "Transform", "TransportError", "Unsafe", "UnsourcedError", "UnsupportedError", "Update",
     "UsageError", "VersionError", "WaitTimeout", "Worker", "__version__", "count_ranks", "dtype_name", "dtype_of",

@@ -57,6 +57,19 @@ class HoldingView(NamedTuple):
     strides: tuple[int, ...]
 
 
+class Loss(NamedTuple):
+    """An engine that has left a job that goes on without it.
+
+    Attributes:
+        ranks: its inference ranks.
+        code: why: enum weft_code, as ``Code.PEER_LOST``.
+        text: which of its ranks was lost, and how.
+    """
+    ranks: range
+    code: int
+    text: str
+
+
 class ParamView(NamedTuple):
     """A parameter of an engine's rank."""
     id: int

@@ -24,7 +24,7 @@ from weft._errors import Code, Error, HookFailed, Interrupted, StateError, Unsaf
 from weft._launch import launch_find
 from weft._library import ffi, lib
 from weft._library import text as text_of
-from weft._structs import Plan, encoded, milliseconds, sized
+from weft._structs import Loss, Plan, encoded, milliseconds, sized
 
 Self = TypeVar("Self", bound="Worker")
 View = TypeVar("View")
@@ -367,6 +367,16 @@ class Worker:
         stats = sized("weft_stats")
         self._now(lib.weft_get_stats, stats)
         return {name: int(getattr(stats, name)) for name, _ in ffi.typeof("weft_stats").fields if name != "size"}
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """[any thread] The engines that have left the job so far, as this worker has heard (``Controller(on_loss="continue")``):
+        whom a host that gives engines work gives none any more."""
+        found: list[Loss] = []
+        loss = sized("weft_loss")
+        while self._now(lib.weft_loss_at, len(found), loss) == 0:
+            found.append(Loss(range(loss.first, loss.first + loss.count), int(loss.code), text_of(loss.text)))
+        return tuple(found)
 
     def check(self) -> None:
         """After join: raises what the job or this worker has failed with, if it has (weft_poll in weft.h); for a program that

@@ -58,6 +58,25 @@ int weft_get_stats(const weft_worker *worker, weft_stats *stats, weft_error *err
 	return 0;
 }
 
+int weft_loss_at(const weft_worker *worker, uint32_t index, weft_loss *loss, weft_error *error)
+{
+	weft_loss ours = WEFT_LOSS_INIT;
+	struct control_gone gone;
+	struct error inner;
+	int rc = check_view(worker, ABI_LOSS, "weft_loss_at", loss, &inner);
+
+	if (rc)
+		return worker_result(rc, &inner, error);
+	if (!worker->control || !control_gone(worker->control, index, &gone))
+		return WEFT_NONE;
+	ours.first = gone.first;
+	ours.count = gone.count;
+	ours.code = (int)gone.why.code;
+	snprintf(ours.text, sizeof(ours.text), "%s", gone.why.text);
+	abi_give(ABI_LOSS, &ours, loss);
+	return 0;
+}
+
 int weft_tensor_at(const weft_worker *worker, uint32_t id, weft_tensor_view *view,
 		   weft_error *error)
 {

@@ -562,6 +562,21 @@ typedef struct weft_stats {
 /* [any thread after join, on a trainer] Of an inference rank: not while it is in weft_update_wait. */
 WEFT_API int weft_get_stats(const weft_worker *worker, weft_stats *stats, weft_error *error);
 
+/* ---- losses ---- */
+
+/* An engine that has left a job that goes on without it (weft-controller --on-loss continue). */
+typedef struct weft_loss {
+	size_t size;
+	uint32_t first, count;    /* its inference ranks: [first, first + count) */
+	int code;                 /* enum weft_code: why, */
+	uint32_t reserved;
+	char text[1024];          /* and in words: which of its ranks was lost, and how */
+} weft_loss;
+#define WEFT_LOSS_INIT WEFT_INIT(weft_loss)
+/* [any thread after join] The index-th of them, from 0, in the order in which this worker heard of them, which is while it
+ * waits or not; WEFT_NONE when there are not so many. A host that gives engines work looks after each update. */
+WEFT_API int weft_loss_at(const weft_worker *worker, uint32_t index, weft_loss *loss, weft_error *error);
+
 /* ---- close ---- */
 
 /* Tells the controller that this worker is done. */

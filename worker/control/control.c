@@ -86,12 +86,13 @@ static void publish(struct control *control, const struct action *action)
 	pthread_mutex_unlock(&control->lock);
 }
 
-static void take_gone(struct control *control, const struct message_gone *gone)
+static void take_gone(struct control *control, const struct message_gone *gone,
+		      const struct error *why)
 {
 	bool kept;
 
 	pthread_mutex_lock(&control->lock);
-	kept = array_add(&control->gone, (struct control_gone){gone->first, gone->count});
+	kept = array_add(&control->gone, (struct control_gone){gone->first, gone->count, *why});
 	atomic_store(&control->gone_count, (uint32_t)control->gone.count);
 	pthread_mutex_unlock(&control->lock);
 	if (!kept) { /* else it would write to them for ever */
@@ -138,7 +139,7 @@ static void apply(struct control *control, const struct action *action)
 			publish(control, action);
 		break;
 	case WORKER_ACTION_GONE:
-		take_gone(control, &action->message.u.gone);
+		take_gone(control, &action->message.u.gone, &action->error);
 		break;
 	case WORKER_ACTION_OPEN:
 	case WORKER_ACTION_CONNECT:

@@ -56,7 +56,10 @@ void control_failure(struct control *control, const struct error *failure, uint6
 void control_drop(struct control *control, struct member member, const struct error *why, uint64_t version);
 /* [any thread] Inference ranks that have left a job that goes on: the index-th engine's, from 0, in the order in which it
  * was heard; false: there are not so many. */
-struct control_gone { uint32_t first, count; };
+struct control_gone {
+	uint32_t first, count;
+	struct error why;
+};
 bool control_gone(struct control *control, uint32_t index, struct control_gone *gone);
 bool control_running(const struct control *control);
 bool control_welcomed(const struct control *control); /* by a controller */

@@ -73,7 +73,7 @@ enum worker_action_type {
 	WORKER_ACTION_OPEN = ACTION_OWN, /* plan: open an endpoint per peer, answer with ENDPOINTS;
 					    the core's, for its life */
 	WORKER_ACTION_CONNECT,  /* peers: connect, answer with CONNECTED; the core's, for its life */
-	WORKER_ACTION_GONE,     /* message.u.gone, without its text: those have left */
+	WORKER_ACTION_GONE,     /* message.u.gone, without its text: those have left, for the reason `error` */
 	WORKER_ACTION_STATE     /* state changed; error set when FAILED */
 };
 

@@ -178,6 +178,7 @@ static void on_gone(struct worker_core *core, struct message *message)
 	action = action_push(core->actions, WORKER_ACTION_GONE);
 	action->message.u.gone = (struct message_gone){
 		.number = gone->number, .first = gone->first, .count = gone->count};
+	error_set(&action->error, (enum error_code)gone->code, "%s", gone->text);
 }
 
 typedef void (*handler)(struct worker_core *, struct message *);

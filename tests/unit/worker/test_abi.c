@@ -48,6 +48,7 @@ static void test_size__that_was_forgotten_is_named_for_every_struct(void **state
 		{ABI_HOLDING_VIEW, "weft_holding_view"},
 		{ABI_PLAN_VIEW, "weft_plan_view"},
 		{ABI_STATS, "weft_stats"},
+		{ABI_LOSS, "weft_loss"},
 		{ABI_ERROR, "weft_error"},
 	};
 	static const size_t wrong[] = {0, 1, sizeof(size_t), 4097, SIZE_MAX};
