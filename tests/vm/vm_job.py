@@ -5,6 +5,8 @@
     vm_job.py sources                 trainers as Megatron cuts them, as the engine and finer
     vm_job.py mixed                   shm on one host and verbs to another in one job, the same
     vm_job.py kills COUNT SEED        kill -9 at random points; who survives must say who died
+    vm_job.py losses COUNT SEED       a rank of one of two engines is killed: the other engine goes on
+    vm_job.py commits UPDATES         microseconds of an update of a small model, --commit rank beside engine, in turns
 
 Exits 0 when all was well; else the reasons are on stdout.
 """
@@ -12,6 +14,7 @@ import json
 import os
 import pathlib
 import random
+import statistics
 import sys
 import tempfile
 import time
@@ -201,6 +204,56 @@ def kills(folder, count, seed):
     return complaints
 
 
+def losses(folder, count, seed):
+    """--on-loss continue: trainers and the engine that lives do every update, each byte of it right."""
+    infer, updates = "engines=2,tp=2", 12
+    model = jobs.make_model(folder, "qwen2")
+    referee, chance = jobs.expected(model, infer), random.Random(seed)
+    for number in range(count):
+        victim, delay = chance.randrange(4), chance.uniform(0, 3)
+        shadow = chance.choice([[], ["--shadow"]])
+        rest = [rank for rank in range(4) if rank // 2 != victim // 2]
+        with jobs.Job(folder / f"loss-{number}", model, TRAIN, infer) as job:
+            job.controller("--on-loss", "continue", "--heartbeat", "500ms", "--lost-after", "10s")
+            start(job, ["--checksums"], inference_flags=shadow, updates=updates)
+            deadline = time.monotonic() + 60
+            while not job.processes["inference-0"].updates() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            time.sleep(delay)
+            done = len(job.processes[f"inference-{victim}"].updates())
+            job.kill(f"inference-{victim}")
+            began, codes = time.monotonic(), job.wait(150)
+            wrong = [name for name, code in codes.items()
+                     if code and name not in {f"inference-{rank}" for rank in range(4) if rank not in rest}]
+            assert not wrong, f"{wrong}\n{job.said()}"
+            for rank in rest:
+                digests = job.digests(rank)
+                assert sorted(digests) == list(range(1, updates + 1)), job.said()
+                for version in (1, done, min(done + 1, updates), updates):
+                    assert version == 0 or digests[version] == referee.digests(version)[rank % 2], f"version {version}"
+            took = time.monotonic() - began
+        print(f"loss {number}: inference {victim} after {done} of {updates} updates; the others ended {took:.1f} s later", flush=True)
+    print(f"{count} losses, 0 wrong", flush=True)
+
+
+def commits(folder, updates):
+    """One trainer, an engine of tp=2 on another NIC: what an inference rank's wait takes, the median."""
+    model = jobs.make_model(folder, "qwen2", hidden_size=64, intermediate_size=128, num_hidden_layers=1, num_attention_heads=8,
+                            num_key_value_heads=8, vocab_size=128)
+    seen = {"rank": [], "engine": []}
+    for turn in range(5):
+        for commit, medians in seen.items():
+            with jobs.Job(folder / f"{commit}-{turn}", model, "world=1,source=gathered", "engines=1,tp=2") as job:
+                job.controller("--commit", commit, "--lost-after", "30s")
+                start(job, inference_flags=["--shadow"], updates=updates)
+                job.succeed(240)
+                medians.append(statistics.median(update["seconds"] * 1e6 for rank in range(2)
+                                                 for update in job.processes[f"inference-{rank}"].updates()[5:]))
+        print(json.dumps({"turn": turn, **{f"{commit}_us": round(medians[-1]) for commit, medians in seen.items()}}), flush=True)
+    rank, engine = (statistics.median(medians) for medians in seen.values())
+    print(json.dumps({"bench": "commit over verbs", "rank_us": rank, "engine_us": engine, "ratio": engine / rank}), flush=True)
+
+
 def main():
     # a second a try: an emulated machine under load answers late, and this device does not survive
     # what it repeats in the middle of a message
@@ -215,6 +268,12 @@ def main():
             return 0
         if sys.argv[1] == "mixed":
             mixed(pathlib.Path(folder))
+            return 0
+        if sys.argv[1] == "losses":
+            losses(pathlib.Path(folder), int(sys.argv[2]), int(sys.argv[3]))
+            return 0
+        if sys.argv[1] == "commits":
+            commits(pathlib.Path(folder), int(sys.argv[2]))
             return 0
         return 1 if kills(pathlib.Path(folder), int(sys.argv[2]), int(sys.argv[3])) else 0
 
