@@ -9,7 +9,8 @@ import io
 import os
 import signal
 import sys
-from typing import Any
+import time
+from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
@@ -49,10 +50,23 @@ def get(store: dist.Store, key: str) -> Any:
     return torch.load(io.BytesIO(store.get(key)), weights_only=True)
 
 
-def collect(store: dist.Store, step: int, engines: int) -> "dict[str, Any]":
+def delivering(store: dist.Store, step: int, engines: "list[int]", lost: "Callable[[], set[int]]", timeout_s: float) -> "list[int]":
+    """Those whose samples of the step are there: all that are not lost."""
+    deadline, there = time.monotonic() + timeout_s, []
+    for engine in engines:
+        while not store.check([f"samples/{step}/{engine}"]) and engine not in lost():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"engine {engine} has no samples of step {step} after {timeout_s:.0f} s, and is not lost")
+            time.sleep(0.002)
+        if store.check([f"samples/{step}/{engine}"]):
+            there.append(engine)
+    return there
+
+
+def collect(store: dist.Store, step: int, engines: "list[int]") -> "dict[str, Any]":
     """All samples of a step, in the order of their ids whoever came first; and what each engine says of the version that
     made them."""
-    parts = [get(store, f"samples/{step}/{engine}") for engine in range(engines)]
+    parts = [get(store, f"samples/{step}/{engine}") for engine in engines]
     order = torch.cat([part["ids"] for part in parts]).argsort()
     joined = {name: torch.cat([part[name] for part in parts])[order]
               for name in ("ids", "versions", "prompts", "answers", "logprobs")}

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from types import TracebackType
-from typing import Optional
+from typing import Callable, Optional
 
 POLL_S = 0.05
 GRACE_S = 3.0    # for others to say what they saw, when one has failed
@@ -26,6 +26,8 @@ class Jobs:
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.spared: list[str] = []  # whose end ends nobody else
+        self.due: "Optional[Callable[[], bool]]" = None
 
     def log(self, name: str) -> pathlib.Path:
         return self.folder / f"{name}.log"
@@ -36,6 +38,17 @@ class Jobs:
             self.processes[name] = subprocess.Popen(command, env={**os.environ, **env}, stdin=subprocess.DEVNULL,
                                                     stderr=log, start_new_session=True)
 
+    def lose(self, prefix: str, due: "Callable[[], bool]") -> None:
+        """While we wait: the last process of that name is killed when it is due, and those of that name may fail from then on."""
+        self.spared = [name for name in self.processes if name.startswith(prefix)]
+        self.due = due
+
+    def _lose_what_is_due(self) -> None:
+        if self.due is not None and self.due():
+            self.due = None
+            print(f"{self.spared[-1]} is killed; the run goes on without {', '.join(self.spared)}", flush=True)
+            self.processes[self.spared[-1]].kill()
+
     def wait(self) -> None:
         """Until all have ended well.
 
@@ -44,11 +57,13 @@ class Jobs:
         """
         while True:
             codes = {name: process.poll() for name, process in self.processes.items()}
-            failed = [name for name, code in codes.items() if code]
+            lost = self.spared if self.due is None else ()
+            failed = [name for name, code in codes.items() if code and name not in lost]
             if failed:
                 raise Failed(self._account(failed[0]))
-            if all(code == 0 for code in codes.values()):
+            if all(code is not None for code in codes.values()):
                 return
+            self._lose_what_is_due()
             time.sleep(POLL_S)
 
     def _account(self, first: str) -> str:

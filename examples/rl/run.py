@@ -6,6 +6,7 @@ between them by weft or by torch.distributed's broadcast.
     python run.py --sync broadcast         the same numbers
     python run.py --sync both              both, one after the other, and compares them
     python run.py --short                  both in six steps, for CI
+    python run.py --lose-engine 50         a process of one engine is killed after step 50, and the run goes on
 """
 from __future__ import annotations
 
@@ -44,6 +45,7 @@ def run(settings: run_settings.Settings, folder: pathlib.Path) -> plot.Rows:
     with contextlib.ExitStack() as stack:
         if settings.sync == "weft":
             controller = stack.enter_context(weft.Controller(settings.train, settings.infer, dump=folder / "routing.json",
+                                                             on_loss="continue" if settings.lose_engine else None,
                                                              join_timeout_s=settings.timeout_s))
             env["WEFT_CONTROLLER"] = controller.address
         jobs = stack.enter_context(Jobs(folder))
@@ -53,9 +55,16 @@ def run(settings: run_settings.Settings, folder: pathlib.Path) -> plot.Rows:
                            [sys.executable, str(HERE / "engine.py"), str(file), str(engine), str(rank)], env)
         jobs.start("trainers", [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
                                 str(settings.trainers), str(HERE / "trainer.py"), str(file), str(folder)], env)
+        if settings.lose_engine:
+            jobs.lose(f"engine{settings.engines - 1}-", lambda: steps_done(folder) >= settings.lose_engine)
         jobs.wait()
     del store
     return plot.read(folder)
+
+
+def steps_done(folder: pathlib.Path) -> int:
+    file = folder / "steps.jsonl"
+    return len(file.read_text().splitlines()) if file.exists() else 0
 
 
 def sync_ms(rows: plot.Rows) -> float:
@@ -103,6 +112,8 @@ def main() -> int:
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("rl-out"), help="folder for all that is written")
     settings, given = run_settings.parse(parser)
     sync = given.sync or ("both" if given.short else "weft")
+    if settings.lose_engine and sync != "weft":
+        parser.error("--lose-engine needs --sync weft: a broadcast to a process that is gone ends for all")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     runs: dict[str, plot.Rows] = {}

@@ -51,6 +51,7 @@ class Settings:
     entropy: float = 0.05
     clip: float = 0.2
     transport: str = "shm"
+    lose_engine: int = 0
     bucket_mib: float = 32.0
     seed: int = 0
     timeout_s: float = 120.0
@@ -103,6 +104,7 @@ HELP = {
     "prompts": "a step", "group": "answers to a prompt, which are compared with one another", "digits": "to sort",
     "learning_rate": "of AdamW", "warmup": "steps until the learning rate is reached", "entropy": "its weight in the loss",
     "clip": "of the ratio of probabilities", "transport": "of weft; broadcast has gloo, over tcp",
+    "lose_engine": "step after which a process of the last engine is killed, and the run goes on without it; 0: none",
     "bucket_mib": "what is broadcast at a time", "seed": "of everything",
     "timeout_s": "of any wait",
 }
@@ -135,6 +137,13 @@ def _problem(settings: Settings) -> str:
     for name in ("trainers", "engines"):
         if settings.prompts % getattr(settings, name):
             return f"--prompts {settings.prompts} cannot be shared out evenly to {getattr(settings, name)} {name}"
+    if settings.lose_engine:
+        left = settings.prompts // settings.engines * (settings.engines - 1)
+        if not 0 < settings.lose_engine < settings.steps:
+            return f"--lose-engine {settings.lose_engine}: give a step before the last, {settings.steps}"
+        if settings.engines < 2 or left % settings.trainers:
+            return (f"--lose-engine: without the last of {settings.engines} engines {left} prompts a step are left, which "
+                    f"{settings.trainers} trainers cannot share out evenly")
     if 2 * settings.digits > POSITIONS:
         return (f"--digits {settings.digits}: a prompt and its answer are {2 * settings.digits} tokens, and the models have "
                 f"{POSITIONS} positions")

@@ -70,6 +70,10 @@ class Sender:
         if self.group is not None:
             self.group.broadcast(torch.tensor([version]), 0).wait()
 
+    def lost(self) -> "set[int]":
+        """None: one that is gone ends the run."""
+        return set()
+
     def __enter__(self) -> "Sender":
         return self
 

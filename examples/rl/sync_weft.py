@@ -30,7 +30,7 @@ class Sender:
 
     def __init__(self, settings: Settings, store: dist.Store, model: torch.nn.Module):
         del store
-        self.model = model
+        self.model, self.tp = model, settings.tp
         self.trainer = weft.Trainer(rank=int(os.environ["RANK"]), update_timeout_s=settings.timeout_s, pack_threads=1,
                                     **_transport(settings))
         if settings.model in KNOWN:  # as declare_model on the other side has them
@@ -40,6 +40,10 @@ class Sender:
 
     def publish(self, version: int) -> None:
         weft.torch.publish(self.trainer, self.model, version)
+
+    def lost(self) -> "set[int]":
+        """Engines that have left: nobody waits for their samples."""
+        return {loss.ranks.start // self.tp for loss in self.trainer.losses}
 
     def __enter__(self) -> "Sender":
         return self

@@ -62,19 +62,19 @@ def loss_of(model: torch.nn.Module, samples: "dict[str, Any]", gain: torch.Tenso
 
 
 class Learner:
-    """The model, its optimizer, and this rank's share of each batch: whole groups."""
+    """The model and its optimizer; of each batch this rank has its share, whole groups."""
 
     def __init__(self, settings: run_settings.Settings, model: torch.nn.Module):
         self.settings, self.model = settings, model
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
-        share = settings.prompts * settings.group // settings.trainers
-        self.mine = slice(share * dist.get_rank(), share * (dist.get_rank() + 1))
 
     def step(self, step: int, samples: "dict[str, Any]") -> "dict[str, float]":
         """One step of the optimizer; figures of all ranks."""
         reward = task.rewards(samples["prompts"], samples["answers"]).mean(dim=1)
-        own = {name: samples[name][self.mine] for name in ("prompts", "answers", "logprobs")}
-        loss = loss_of(self.model, own, advantages(reward[self.mine], self.settings.group), self.settings)
+        share = len(reward) // self.settings.trainers
+        mine = slice(share * dist.get_rank(), share * (dist.get_rank() + 1))
+        own = {name: samples[name][mine] for name in ("prompts", "answers", "logprobs")}
+        loss = loss_of(self.model, own, advantages(reward[mine], self.settings.group), self.settings)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
@@ -112,6 +112,17 @@ def progress(row: "dict[str, Any]", settings: run_settings.Settings) -> None:
               f"generate {row['generate_s']:.2f} s  train {row['train_s']:.2f} s", flush=True)
 
 
+def agreed(settings: run_settings.Settings, store: dist.Store, sender: Any, step: int, engines: "list[int]") -> "list[int]":
+    """Whose samples of a step are learned from: the same on all trainers, as the first one finds it."""
+    there = torch.zeros(settings.engines, dtype=torch.int64)
+    if dist.get_rank() == 0:
+        there[channel.delivering(store, step, engines, sender.lost, settings.timeout_s)] = 1
+    dist.broadcast(there, src=0)
+    if not there.any():
+        raise RuntimeError(f"step {step}: no engine is left")
+    return [engine for engine in engines if there[engine]]
+
+
 def learn(settings: run_settings.Settings, store: dist.Store, learner: Learner, sender: Any, steps_file: pathlib.Path) -> None:
     published: dict[int, float] = {}  # when the last trainer began
 
@@ -121,18 +132,19 @@ def learn(settings: run_settings.Settings, store: dist.Store, learner: Learner, 
             sender.publish(version)
             published[version] = latest(began)
     publish(1)
-    start = time.monotonic()
+    start, engines = time.monotonic(), list(range(settings.engines))
     for step in range(1, settings.steps + 1):
-        samples = channel.collect(store, step, settings.engines)
+        engines = agreed(settings, store, sender, step, engines)
+        samples = channel.collect(store, step, engines)
         began = time.monotonic()
         figures = learner.step(step, samples)
         row = {"step": step, **figures, **synchronised(published[settings.made_by(step)], samples["engines"]),
-               "staleness": step - int(samples["versions"].min()), "train_s": time.monotonic() - began,
+               "engines": len(engines), "staleness": step - int(samples["versions"].min()), "train_s": time.monotonic() - began,
                "elapsed_s": began - start, "sample_versions": samples["versions"].tolist(),
                "samples": hashlib.sha256(samples["answers"].numpy().tobytes() + samples["logprobs"].numpy().tobytes()).hexdigest()}
         publish(step + 1)
         if dist.get_rank() == 0:
-            for engine in range(settings.engines):
+            for engine in engines:
                 store.delete_key(f"samples/{step - 1}/{engine}")  # all ranks are past that step
             with steps_file.open("a") as file:
                 file.write(json.dumps(row) + "\n")

@@ -101,7 +101,23 @@ def test_killed__ends_the_run_within_seconds_and_leaves_nothing(tmp_path, sync, 
         time.sleep(0.1)
 
 
+def test_lost_engine__leaves_the_run_to_go_on_with_the_others(tmp_path):
+    done = subprocess.run(command(tmp_path, "--sync", "weft", "--lose-engine", "2", "--steps", "12"), capture_output=True,
+                          text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "engine1-rank1 is killed; the run goes on without engine1-rank0, engine1-rank1" in done.stdout
+    found = rows(tmp_path / "weft")
+    engines = [row["engines"] for row in found]
+    assert len(found) == 12 and engines[0] == 2 and engines[-1] == 1 and engines == sorted(engines, reverse=True), engines
+    for row in found:
+        assert len(row["sample_versions"]) == 64 * row["engines"] and set(row["sample_versions"]) == {row["step"]}
+    assert not processes([str(tmp_path)])
+
+
 @pytest.mark.parametrize("arguments, words", [
+    (("--lose-engine", "2"), "--lose-engine needs --sync weft"),
+    (("--lose-engine", "6", "--sync", "weft"), "give a step before the last, 6"),
+    (("--lose-engine", "2", "--engines", "1", "--sync", "weft"), "without the last of 1 engines 0 prompts a step are left"),
     (("--prompts", "10", "--trainers", "3"), "--prompts 10 cannot be shared out evenly to 3 trainers"),
     (("--digits", "33"), "--digits 33: a prompt and its answer are 66 tokens"),
 ])
