@@ -68,7 +68,9 @@ def test_flood__is_ended_and_costs_no_memory(tmp_path, model):
             stop.set()
             for one in floods:
                 one.join()
-        assert most - before < 64 << 10
+        # what is read before the controller's thread gets a processor counts, on a busy machine some 100 MB; kept, each frame
+        # would take 64 bytes and more
+        assert most - before < max(64 << 10, sum(sent) * 64 // 1024 // 10), (most - before, sum(sent))
         assert sum(sent) > 1000000
 
 
