@@ -180,7 +180,7 @@ static inline weft_worker *rig_open_worker(struct rig *rig, enum weft_role role,
 		options.landing_bytes = rig->options.landing_bytes;
 		options.shadow = rig->options.shadow;
 		options.own_memory = rig->options.own_memory;
-		options.commit_by_host = rig->options.by_host >> rank & 1;
+		options.commit_by_host = rank < RIG_MAX && rig->options.by_host >> rank & 1;
 	}
 	assert_int_equal(weft_open(&worker, &options, &error), 0);
 	return worker;
