@@ -7,7 +7,6 @@
  *   BARRIER    between phases             device: __syncthreads(); host: the loop has ended
  *   READ/WRITE an address of the device   device: itself; host: where a mock has it, after a look at its bounds
  *   OF_THREADS what each thread keeps over barriers, in registers; MINE(name, t) is thread t's
- *
  *   TILE_KERNEL a tile's work with registers of its own: what one kind of work needs, another does not pay for
  *
  * What else outlives a phase lies in struct block. Numbers are element.h's, whose rules forbid contracted, flushed and

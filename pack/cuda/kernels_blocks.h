@@ -254,7 +254,6 @@ KERNEL void block_one_by_one(struct block *block, const struct place *place)
 TILE_KERNEL void blocks_tile(struct block *block)
 {
 	struct place place = block_place(block);
-
 	bool eights = block_in_eights(block, &place);
 
 	if (eights && block->part.from_dtype == DTYPE_BF16)

@@ -65,12 +65,6 @@ KERNEL void store_eight(const struct block *block, uint64_t address, const struc
 		MOVE(aligned_16, WRITE(block, address + sizeof(*halves), sizeof(*halves)), &halves[1]);
 }
 
-KERNEL bool eight_loads(const struct pack_cuda_part *part)
-{
-	return !part->from_rows && (part->from_dtype == DTYPE_F32 || part->from_dtype == DTYPE_BF16 ||
-				    part->from_dtype == DTYPE_F16);
-}
-
 /* Whether the part's conversions go by eights: all that they read and write begins at 16 bytes, and no eight is cut. */
 KERNEL bool eight_converts(const struct block *block)
 {
@@ -79,8 +73,8 @@ KERNEL bool eight_converts(const struct block *block)
 	uint64_t sources = block->data | (part->run_rows > 1 ? part->stride_bytes : 0);
 	uint64_t cuts_from = part->run_rows > 1 ? part->row_bytes : 0;
 
-	return part->work == PACK_CUDA_CONVERT && eight_loads(part) && part->from_dtype != part->to_dtype &&
-	       part->to_bytes > 1 &&
+	return part->work == PACK_CUDA_CONVERT && !part->from_rows && part->from_dtype != part->to_dtype &&
+	       part->from_bytes > 1 && part->to_bytes > 1 &&
 	       !((sources | part->target | runs->stride_bytes) % sizeof(aligned_16)) &&
 	       !(cuts_from % (EIGHT * part->from_bytes)) &&
 	       !((part->from | part->bytes | runs->run_bytes | runs->skip) % (EIGHT * part->to_bytes));

@@ -40,6 +40,9 @@ def shell(script, *options, **how):
 
 def passes(script, *options, seconds=300, **how):
     """The script's stdout; anything but exit code 0 fails with all that was said."""
-    done = shell(script, "--timeout", seconds, *options, timeout=seconds + 200, **how)
+    return passed(shell(script, "--timeout", seconds, *options, timeout=seconds + 200, **how))
+
+
+def passed(done):
     assert done.returncode == 0, done.stdout.decode(errors="replace") + done.stderr.decode(errors="replace")
     return done.stdout.decode(errors="replace")
