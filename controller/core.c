@@ -76,8 +76,8 @@ void say_refused(struct controller *controller, const char *peer, uint64_t epoch
 /* state -> the states that may follow */
 static const unsigned follows[CONTROLLER_STATE_COUNT] = {
 	[CONTROLLER_GATHER] = TO(GATHER) | TO(EXCHANGE) | TO(FAILED),
-	[CONTROLLER_EXCHANGE] = TO(RUN) | TO(GATHER) | TO(FAILED),
-	[CONTROLLER_RUN] = TO(GATHER) | TO(FAILED) | TO(DONE),
+	[CONTROLLER_EXCHANGE] = TO(EXCHANGE) | TO(RUN) | TO(GATHER) | TO(FAILED),
+	[CONTROLLER_RUN] = TO(EXCHANGE) | TO(GATHER) | TO(FAILED) | TO(DONE),
 	[CONTROLLER_FAILED] = TO(DONE),
 };
 
@@ -180,6 +180,9 @@ int controller_new(struct controller **out, const struct controller_options *opt
 	if (!controller->job || membership_init(&controller->members, options->train.world,
 						infer_ranks(&options->infer)))
 		rc = memory_is_out(error);
+	controller->pause.slots = memory_zalloc(controller->members.count, sizeof(struct paused));
+	if (!controller->pause.slots)
+		rc = memory_is_out(error);
 	if (!rc)
 		rc = choose_routing(controller, error);
 	if (rc) {
@@ -202,6 +205,8 @@ void controller_free(struct controller **out)
 		return;
 	epoch_free(&controller->epoch);
 	array_free(&controller->departures);
+	array_free(&controller->dismissed);
+	memory_free(controller->pause.slots);
 	membership_fini(&controller->members);
 	array_free(&controller->formers);
 	memory_free(controller->job);
@@ -219,6 +224,7 @@ static message_handler *const handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_LEAVE] = members_leave,
 	[MESSAGE_HEARTBEAT] = members_heartbeat,
 	[MESSAGE_DROP] = losses_drop,
+	[MESSAGE_PAUSED] = returns_paused,
 };
 
 static void other_job(struct controller *controller, const char *peer,
@@ -246,6 +252,7 @@ static void stranger(struct controller *controller, const char *peer, const stru
 	struct error why;
 
 	if (message->type == MESSAGE_LEAVE || message->type == MESSAGE_FAILURE ||
+	    gone_answer_former(controller, peer, message) ||
 	    ending_answer_former(controller, peer, message))
 		return;
 	error_set(&why, ERROR_CONTROLLER_LOST,
@@ -372,8 +379,11 @@ static void forgive_own_sleep(struct controller *controller)
 
 static void plan(struct controller *controller)
 {
-	if (!declarations_complete(controller))
-		return; /* it was when the step was asked for, and will be again */
+	/* it was when the step was asked for, and will be again */
+	if (controller->state > CONTROLLER_RUN ||
+	    (controller->epoch ? controller->pause.phase != PAUSE_OVER
+			       : !declarations_complete(controller)))
+		return;
 	controller->planning = true;
 	exchange_begin(controller);
 }
@@ -383,6 +393,7 @@ static void tick(struct controller *controller)
 	controller->ticked_ms = controller->now_ms;
 	noise_summary(controller);
 	losses_silence(controller);
+	returns_deadlines(controller);
 	ending_deadlines(controller);
 }
 
@@ -432,8 +443,9 @@ static void check(const struct controller *controller, const struct controller_e
 	WEFT_ASSERT(state <= CONTROLLER_RUN || state == CONTROLLER_DONE ||
 		    controller->failure.code != ERROR_NONE);
 	WEFT_ASSERT(state > CONTROLLER_RUN || members->in[PRESENCE_LOST] == 0 ||
-		    (state == CONTROLLER_RUN && controller->departures.count));
-	WEFT_ASSERT(state >= CONTROLLER_RUN || members->in[PRESENCE_LEFT] == 0);
+		    controller->departures.count);
+	WEFT_ASSERT(state >= CONTROLLER_RUN || controller->exchanges_again ||
+		    members->in[PRESENCE_LEFT] == 0);
 	/* a tick has handled all that was due */
 	WEFT_ASSERT(event->type != CONTROLLER_TICK || state == CONTROLLER_DONE ||
 		    controller_deadline_ms(controller) >= controller->now_ms);
@@ -443,10 +455,13 @@ static void check(const struct controller *controller, const struct controller_e
 	WEFT_ASSERT_OP(epoch->number, ==, controller->number);
 	WEFT_ASSERT_OP(epoch->attempt, ==, controller->attempts);
 	WEFT_ASSERT_OP(epoch->count, ==, members->count);
-	WEFT_ASSERT(state != CONTROLLER_EXCHANGE || !epoch_all_connected(epoch));
+	WEFT_ASSERT(state == CONTROLLER_EXCHANGE || !controller->exchanges_again);
+	WEFT_ASSERT(state != CONTROLLER_EXCHANGE || !epoch_all_connected(epoch) ||
+		    controller->pause.phase == PAUSE_OVER);
 	WEFT_ASSERT(state != CONTROLLER_RUN || epoch_all_connected(epoch));
 	for (uint32_t i = 0; i < epoch->count; i++)
-		WEFT_ASSERT(epoch->parties[i].worker == members->slots[i].worker);
+		WEFT_ASSERT(gone_is(controller, &members->slots[i]) ||
+			    epoch->parties[i].worker == members->slots[i].worker);
 }
 
 int controller_step(struct controller *controller, const struct controller_event *event,

@@ -12,7 +12,7 @@ static void want(struct controller *controller, const struct slot *slot)
 	struct message *message = send_to(controller, slot->peer, MESSAGE_WANT);
 	const struct body *body = slot->worker->body;
 
-	WEFT_ASSERT(!controller->epoch); /* with one, the answer is its plan */
+	WEFT_ASSERT(!exchange_has(controller, slot)); /* else the answer is its plan */
 	if (!body || body->asked != slot->worker)
 		return;
 	message->u.want.digests = memory_alloc(sizeof(struct digest));
@@ -79,6 +79,25 @@ static bool agrees_with_specs(const struct controller *controller, const struct 
 			 infer_spec_text(&controller->options.infer, ours), why);
 }
 
+/* An engine comes back as it was: who sends what to it, and what trainers prepare for it, stays. */
+static bool is_as_before(const struct controller *controller, const struct slot *slot,
+			 const struct message_declare *declare, struct error *why)
+{
+	size_t index = (size_t)(slot - controller->members.slots);
+	const struct worker *before =
+		controller->epoch ? controller->epoch->parties[index].worker : NULL;
+	char who[WORKER_TEXT_BYTES], whom[WORKER_TEXT_BYTES];
+
+	if (!before || digest_equal(before->body->digest, declare->digest))
+		return true;
+	error_set(
+		why, ERROR_CONFLICT,
+		"%s declares another layout than %s, in whose place it comes: an engine that "
+		"comes back to a job that runs has the same parameters, or the whole job starts anew",
+		slot_text(slot, who), worker_text(before, whom));
+	return false;
+}
+
 static bool agrees(const struct controller *controller, const struct slot *slot,
 		   const struct message_declare *declare, struct error *why)
 {
@@ -99,10 +118,12 @@ static bool agrees(const struct controller *controller, const struct slot *slot,
 			  slot_text(slot, who), what, mine, slot_text(other, whom), theirs);
 		return false;
 	}
-	return agrees_with_specs(controller, slot, declare, why);
+	return is_as_before(controller, slot, declare, why) &&
+	       agrees_with_specs(controller, slot, declare, why);
 }
 
-static void turn_away(struct controller *controller, struct slot *slot, const struct error *why)
+void declarations_turn_away(struct controller *controller, struct slot *slot,
+			    const struct error *why)
 {
 	memory_free(slot->refused);
 	slot->refused = action_string(controller->actions, why->text);
@@ -123,6 +144,7 @@ bool declarations_complete(const struct controller *controller)
 
 void declarations_maybe_plan(struct controller *controller)
 {
+	returns_maybe_begin(controller);
 	if (declarations_complete(controller))
 		action_push(controller->actions, CONTROLLER_PLAN_DUE);
 }
@@ -133,14 +155,14 @@ static void again(struct controller *controller, struct slot *slot,
 	char who[WORKER_TEXT_BYTES];
 	struct error why;
 
-	if (controller->epoch) {
+	if (exchange_has(controller, slot)) {
 		exchange_replay_plan(controller, slot);
 	} else if (digest_equal(declare->digest, slot->worker->declare.digest)) {
 		want(controller, slot);
 	} else {
 		error_set(&why, ERROR_CONFLICT, "%s declared twice, with different contents",
 			  slot_text(slot, who));
-		turn_away(controller, slot, &why);
+		declarations_turn_away(controller, slot, &why);
 	}
 }
 
@@ -157,10 +179,10 @@ void declarations_take(struct controller *controller, struct slot *slot, struct 
 		return;
 	}
 	if (!agrees(controller, slot, declare, &why)) {
-		turn_away(controller, slot, &why);
+		declarations_turn_away(controller, slot, &why);
 		return;
 	}
-	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_GATHER);
+	WEFT_ASSERT(!exchange_has(controller, slot));
 	body = bodies_find(bodies, slot->who.role, declare->digest);
 	if (!body)
 		body = bodies_add(bodies, slot->who.role, declare->digest);
@@ -186,16 +208,18 @@ void declarations_body(struct controller *controller, struct slot *slot, struct 
 	char who[WORKER_TEXT_BYTES];
 	struct error why;
 
-	if (controller->epoch)
+	if (exchange_has(controller, slot)) {
 		exchange_replay_plan(controller, slot);
-	if (controller->epoch || slot->presence != PRESENCE_DECLARED)
+		return;
+	}
+	if (slot->presence != PRESENCE_DECLARED)
 		return;
 	if (layout != (slot->who.role == ROLE_INFERENCE) ||
 	    !digest_equal(body->digest,
 			  layout ? message->u.layout.digest : message->u.holding.digest)) {
 		error_set(&why, ERROR_CONFLICT, "%s sent a %s that is not the one it declared",
 			  slot_text(slot, who), layout ? "layout" : "holding");
-		turn_away(controller, slot, &why);
+		declarations_turn_away(controller, slot, &why);
 		return;
 	}
 	WEFT_ASSERT(body->known || body->asked);
@@ -220,7 +244,7 @@ void declarations_drop(struct controller *controller, struct slot *slot)
 	struct body *body = slot->worker->body;
 	const struct slot *other = NULL;
 
-	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_GATHER);
+	WEFT_ASSERT(!exchange_has(controller, slot));
 	if (body && body->asked == slot->worker) {
 		for (uint32_t i = 0; !other && i < members->count; i++) {
 			const struct slot *it = &members->slots[i];

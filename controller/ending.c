@@ -37,7 +37,10 @@ static void gather_again(struct controller *controller)
 	struct membership *members = &controller->members;
 
 	epoch_free(&controller->epoch);
-	controller->departures.count = 0;
+	controller->departures.count = controller->dismissed.count = 0;
+	controller->pause.phase = PAUSE_NONE;
+	controller->pause.next = 0;
+	controller->exchanges_again = false;
 	for (uint32_t i = 0; i < members->count; i++) {
 		struct slot *slot = &members->slots[i];
 
@@ -101,6 +104,7 @@ void ending_fail(struct controller *controller, const struct slot *blamed, const
 	}
 	/* after a deadline they have been waited for */
 	controller->latecomers = blamed && !controller->epoch && why->code != ERROR_TIMEOUT;
+	controller->exchanges_again = false;
 	controller_enter(controller, CONTROLLER_FAILED);
 	controller->grace_ms = controller->now_ms + controller->options.lost_ms;
 	maybe_exit(controller);
@@ -150,7 +154,7 @@ static uint64_t limit_ms(const struct controller *controller)
 static void late(struct controller *controller, uint64_t waited)
 {
 	bool gathering = controller->state == CONTROLLER_GATHER;
-	const struct slot *first = NULL;
+	const struct slot *first = NULL, *rank = NULL;
 	const struct epoch *epoch = controller->epoch;
 	char refused[ERROR_TEXT_BYTES];
 	struct text text = {0};
@@ -172,10 +176,16 @@ static void late(struct controller *controller, uint64_t waited)
 	text_fini(&text);
 	if (gathering)
 		controller->restarts_left = 0; /* nothing was lost that could come back */
-	for (uint32_t i = 0; !first && epoch && i < epoch->count; i++)
-		if (epoch->parties[i].leg < LEG_CONNECTED)
-			first = &controller->members.slots[i];
-	ending_fail(controller, first, &why);
+	for (uint32_t i = 0; epoch && i < epoch->count; i++) {
+		const struct slot *slot = &controller->members.slots[i];
+
+		if (epoch->parties[i].leg == LEG_CONNECTED || gone_is(controller, slot))
+			continue;
+		first = first ? first : slot;
+		rank = rank || slot->who.role == ROLE_TRAINER ? rank : slot;
+	}
+	/* where the job has run before, an engine is what it can do without */
+	losses_end(controller, controller->exchanges_again && rank ? rank : first, &why);
 }
 
 static void still_waiting(struct controller *controller)

@@ -27,7 +27,7 @@ int epoch_new(struct epoch **out, uint64_t number, uint32_t attempt, uint32_t tr
 	return epoch ? 0 : -ERROR_MEMORY;
 }
 
-void epoch_add(struct epoch *epoch, struct worker *worker)
+static struct party *add(struct epoch *epoch, struct worker *worker)
 {
 	uint32_t party = epoch->count++;
 
@@ -36,9 +36,25 @@ void epoch_add(struct epoch *epoch, struct worker *worker)
 	WEFT_ASSERT_OP(worker->who.role == ROLE_TRAINER, ==, party < epoch->trainers);
 	WEFT_ASSERT_OP(worker->who.rank, ==,
 		       party < epoch->trainers ? party : party - epoch->trainers);
-	WEFT_ASSERT(worker->body && worker->body->known);
 	epoch->parties[party].worker = worker_hold(worker);
+	return &epoch->parties[party];
+}
+
+void epoch_add(struct epoch *epoch, struct worker *worker)
+{
+	WEFT_ASSERT(worker->body && worker->body->known);
+	add(epoch, worker);
 	epoch->at[LEG_PLANNED]++;
+}
+
+void epoch_add_away(struct epoch *epoch, struct worker *worker)
+{
+	struct party *party = add(epoch, worker);
+
+	WEFT_ASSERT_OP(worker->who.role, ==, ROLE_INFERENCE);
+	party->away = true;
+	party->leg = LEG_CONNECTED;
+	epoch->at[LEG_CONNECTED]++;
 }
 
 void epoch_free(struct epoch **out)
@@ -240,7 +256,9 @@ static void check_party(const struct epoch *epoch, const struct party *party)
 		ready += epoch->parties[party->peers[i]].leg > LEG_PLANNED;
 	}
 	WEFT_ASSERT_OP(ready, ==, party->peers_ready);
-	WEFT_ASSERT(party->leg == LEG_PLANNED || party->endpoints.attempt == epoch->attempt);
+	WEFT_ASSERT(!party->away || !party->peer_count);
+	WEFT_ASSERT(party->away || party->leg == LEG_PLANNED ||
+		    party->endpoints.attempt == epoch->attempt);
 	WEFT_ASSERT(party->leg == LEG_PLANNED ||
 		    party->endpoints.record_count == party->peer_count);
 }

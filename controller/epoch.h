@@ -36,6 +36,7 @@ enum leg {
 
 struct party {
 	struct worker *worker;              /* held */
+	bool away;                          /* its engine has left: nothing goes there, and it is told nothing */
 	enum leg leg;
 	uint32_t *peers;                    /* party indexes, in plan order: trainers first. An inference
 					       rank's mates (job/commit.h) are peers too */
@@ -74,6 +75,8 @@ int epoch_new(struct epoch **epoch, uint64_t number, uint32_t attempt, uint32_t 
 	      uint32_t ranks);
 /* The next party: trainers first, by rank; declared, its body known. */
 void epoch_add(struct epoch *epoch, struct worker *worker);
+/* The same, of an inference rank whose engine has left: `worker` was the last one there. */
+void epoch_add_away(struct epoch *epoch, struct worker *worker);
 /* When all are added. Says in the log how many report no NIC, if that counts. */
 int epoch_plan(struct epoch *epoch, const struct epoch_rules *rules, struct actions *actions,
 	       struct error *error);

@@ -138,7 +138,8 @@ static int check_hosts(const struct epoch *epoch, const struct epoch_rules *rule
 				epoch->parties[epoch->trainers + table->routes[r].inference].worker,
 				"", error);
 	for (uint32_t rank = 0; rank < ranks && !rc; rank++)
-		if (commit_decider(rules->commit, rank, rules->infer->tp, &mate))
+		if (!epoch->parties[epoch->trainers + rank].away &&
+		    commit_decider(rules->commit, rank, rules->infer->tp, &mate))
 			rc = check_host(epoch->parties[epoch->trainers + rank].worker,
 					epoch->parties[epoch->trainers + mate].worker,
 					EPOCH_MATES_WHY, error);

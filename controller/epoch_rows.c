@@ -64,12 +64,14 @@ static int find_peers(struct epoch *epoch, const struct epoch_rules *rules, stru
 	WEFT_ASSERT(!party->peers);
 	if (!met)
 		return -ERROR_MEMORY;
-	if (role == ROLE_INFERENCE)
+	if (role == ROLE_INFERENCE && !party->away)
 		mates = commit_mates(rules->commit, self, ranks, rules->infer->tp, NULL);
-	for (size_t k = first[0]; k < first[1]; k++) {
+	for (size_t k = first[0]; k < first[1] && !party->away; k++) {
 		uint32_t rank = route_rank(&epoch->table->routes[epoch->of[role].routes[k]], other);
 
 		WEFT_ASSERT_OP(rank, <, world);
+		if (epoch->parties[before + rank].away)
+			continue;
 		n += !met[rank];
 		met[rank] = true;
 	}
@@ -116,6 +118,12 @@ static int undeclared(const struct filling *filling, const char *name, struct er
 			 role_name(filling->worker->who.role), filling->worker->who.rank);
 }
 
+/* To a rank that is away nothing is sent; who holds what it needs stays as it is, for when it is back. */
+static bool goes_nowhere(const struct epoch *epoch, const struct route *route)
+{
+	return epoch->parties[epoch->trainers + route->inference].away;
+}
+
 static int fill_route(struct filling *filling, uint32_t index, struct error *error)
 {
 	const struct table *table = filling->epoch->table;
@@ -126,6 +134,8 @@ static int fill_route(struct filling *filling, uint32_t index, struct error *err
 	struct message_plan *plan = filling->plan;
 	uint32_t tensor, scales = 0;
 
+	if (goes_nowhere(filling->epoch, route))
+		return 0;
 	if (!strmap_get(filling->tensors, name, &tensor))
 		return undeclared(filling, name, error);
 	for (uint32_t p = 0; p < route->piece_count; p++) {
@@ -212,7 +222,7 @@ static int fill_rows(struct filling *filling, struct error *error)
 		if (!rc)
 			rc = by_peer(plan);
 	}
-	WEFT_ASSERT(rc || plan->row_count == pieces);
+	WEFT_ASSERT(rc || plan->row_count <= pieces);
 	for (size_t i = 0; !rc && i < plan->row_count; i++) {
 		WEFT_ASSERT_OP(plan->rows[i].peer, <, plan->peer_count);
 		plan->peers[plan->rows[i].peer].bytes += plan->rows[i].bytes;

@@ -17,6 +17,15 @@ static uint32_t party_of(const struct controller *controller, const struct slot 
 	return index;
 }
 
+bool exchange_has(const struct controller *controller, const struct slot *slot)
+{
+	size_t index = (size_t)(slot - controller->members.slots);
+
+	return controller->epoch && slot->worker &&
+	       controller->epoch->parties[index].worker == slot->worker &&
+	       !controller->epoch->parties[index].away;
+}
+
 static int send_plan(struct controller *controller, struct slot *slot, struct error *why)
 {
 	struct message *message = send_to(controller, slot->peer, MESSAGE_PLAN);
@@ -24,6 +33,10 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 
 	controller->epoch->parties[party].plan_ms = controller->now_ms;
 	message->u.plan.continues = controller->continues;
+	message->u.plan.gone = (uint32_t)controller->departures.count;
+	message->u.plan.next = controller->pause.next;
+	if (gone_away(controller, &message->u.plan))
+		return -ERROR_MEMORY;
 	message->u.plan.update_timeout_ms = controller->options.update_timeout_ms;
 	return epoch_rows(controller->epoch, party, &message->u.plan, why);
 }
@@ -64,8 +77,14 @@ static int make_epoch(struct epoch **epoch, struct controller *controller, struc
 
 	if (rc)
 		return rc;
-	for (uint32_t i = 0; i < members->count; i++)
-		epoch_add(*epoch, members->slots[i].worker);
+	for (uint32_t i = 0; i < members->count; i++) {
+		const struct slot *slot = &members->slots[i];
+
+		if (gone_is(controller, slot))
+			epoch_add_away(*epoch, controller->epoch->parties[i].worker);
+		else
+			epoch_add(*epoch, slot->worker);
+	}
 	rc = epoch_plan(*epoch, &controller->rules, controller->actions, why);
 	if (rc)
 		epoch_free(epoch);
@@ -90,13 +109,18 @@ void exchange_begin(struct controller *controller)
 	struct error why = {0};
 	int rc;
 
-	WEFT_ASSERT(declarations_complete(controller));
+	WEFT_ASSERT(controller->epoch || declarations_complete(controller));
 	bodies_forget_unused(&members->bodies);
+	returns_come_in(controller);
 	rc = make_epoch(&epoch, controller, &why);
+	if (rc && returns_stay_out(controller, &why))
+		rc = make_epoch(&epoch, controller, &why);
 	if (rc) {
 		fail_for_good(controller, rc, &why);
 		return;
 	}
+	controller->exchanges_again = controller->epoch != NULL;
+	controller->pause.phase = PAUSE_NONE;
 	epoch_free(&controller->epoch);
 	controller->epoch = epoch;
 	controller->attempts++;
@@ -104,7 +128,8 @@ void exchange_begin(struct controller *controller)
 	patience_begin(&controller->patience, controller->now_ms);
 	announce(controller);
 	for (uint32_t i = 0; !rc && i < members->count; i++)
-		rc = send_plan(controller, &members->slots[i], &why);
+		if (exchange_has(controller, &members->slots[i]))
+			rc = send_plan(controller, &members->slots[i], &why);
 	if (rc)
 		fail_for_good(controller, rc, &why);
 }
@@ -145,7 +170,9 @@ void exchange_endpoints(struct controller *controller, struct slot *slot, struct
 	struct error why;
 	uint32_t index;
 
-	if (!epoch || endpoints->attempt != epoch->attempt)
+	if (exchange_has(controller, slot) && endpoints->attempt < epoch->attempt)
+		exchange_replay_plan(controller, slot);
+	if (!exchange_has(controller, slot) || endpoints->attempt != epoch->attempt)
 		return;
 	index = party_of(controller, slot);
 	party = &epoch->parties[index];
@@ -171,7 +198,7 @@ void exchange_connected(struct controller *controller, struct slot *slot, struct
 	struct epoch *epoch = controller->epoch;
 	uint32_t party;
 
-	if (!epoch || message->u.connected.attempt != epoch->attempt)
+	if (!exchange_has(controller, slot) || message->u.connected.attempt != epoch->attempt)
 		return;
 	if (controller->state == CONTROLLER_RUN)
 		go(controller, slot);
@@ -179,12 +206,17 @@ void exchange_connected(struct controller *controller, struct slot *slot, struct
 	if (epoch->parties[party].leg != LEG_OPENED)
 		return;
 	epoch_connected(epoch, party);
-	if (!epoch_all_connected(epoch))
+	if (!epoch_all_connected(epoch) || controller->pause.phase == PAUSE_OVER)
 		return;
-	WEFT_ASSERT_OP(members->in[PRESENCE_DECLARED], ==, members->count);
+	WEFT_ASSERT(controller->exchanges_again ||
+		    members->in[PRESENCE_DECLARED] == members->count);
+	returns_over(controller);
 	controller_enter(controller, CONTROLLER_RUN);
 	say(controller, false, "all %u workers have their peers' endpoints after %.1f s: go",
-	    members->count, (double)(controller->now_ms - controller->patience.since_ms) / 1000.0);
+	    members->count - members->in[PRESENCE_LOST] - members->in[PRESENCE_ABSENT],
+	    (double)(controller->now_ms - controller->patience.since_ms) / 1000.0);
 	for (uint32_t i = 0; i < members->count; i++)
-		go(controller, &members->slots[i]);
+		if (exchange_has(controller, &members->slots[i]))
+			go(controller, &members->slots[i]);
+	returns_maybe_begin(controller);
 }

@@ -11,6 +11,8 @@
  */
 #include "controller/state.h"
 
+#include <stdio.h>
+
 static uint32_t engine_first(const struct controller *controller, const struct slot *slot)
 {
 	uint32_t ranks = controller->options.infer.tp;
@@ -27,7 +29,8 @@ static bool is_of_engine(const struct controller *controller, const struct slot 
 static bool has_left(const struct controller *controller, uint32_t first)
 {
 	for (size_t i = 0; i < controller->departures.count; i++)
-		if (controller->departures.items[i].first == first)
+		if (controller->departures.items[i].first == first &&
+		    !controller->departures.items[i].back)
 			return true;
 	return false;
 }
@@ -42,7 +45,8 @@ bool gone_may(const struct controller *controller, const struct slot *slot)
 {
 	const struct membership *members = &controller->members;
 
-	if (!controller->continues || controller->state != CONTROLLER_RUN || !slot ||
+	if (!controller->continues || !slot ||
+	    (controller->state != CONTROLLER_RUN && !controller->exchanges_again) ||
 	    slot->who.role != ROLE_INFERENCE || gone_is(controller, slot))
 		return false;
 	for (uint32_t i = members->trainers; i < members->count; i++) {
@@ -95,9 +99,58 @@ void gone_answer(struct controller *controller, const struct slot *slot,
 		send_to(controller, slot->peer, MESSAGE_HEARTBEAT);
 }
 
-static uint32_t engines_left(const struct controller *controller)
+bool gone_answer_former(struct controller *controller, const char *peer,
+			const struct message *message)
 {
-	return controller->options.infer.engines - (uint32_t)controller->departures.count;
+	struct slot unknown = {0};
+
+	for (size_t i = 0; i < controller->dismissed.count; i++) {
+		const struct dismissed *dismissed = &controller->dismissed.items[i];
+
+		if (dismissed->incarnation != message->from)
+			continue;
+		snprintf(unknown.peer, sizeof(unknown.peer), "%s", peer);
+		dismiss(controller, &unknown, &controller->departures.items[dismissed->departure]);
+		return true;
+	}
+	return false;
+}
+
+bool gone_makes_room(struct controller *controller, struct slot *slot)
+{
+	size_t n = controller->departures.count;
+
+	if (slot->presence != PRESENCE_LOST || controller->state > CONTROLLER_RUN ||
+	    !gone_is(controller, slot))
+		return false;
+	while (controller->departures.items[n - 1].first != engine_first(controller, slot))
+		n--;
+	if (!array_add(&controller->dismissed,
+		       (struct dismissed){slot->worker->hello.incarnation, n - 1}))
+		no_memory(controller);
+	membership_clear(&controller->members, slot);
+	return true;
+}
+
+int gone_away(const struct controller *controller, struct message_plan *plan)
+{
+	plan->away = memory_zalloc(controller->departures.count, sizeof(*plan->away));
+	if (!plan->away)
+		return -ERROR_MEMORY;
+	for (size_t i = 0; i < controller->departures.count; i++)
+		if (!controller->departures.items[i].back)
+			plan->away[plan->away_count++].first =
+				controller->departures.items[i].first;
+	return 0;
+}
+
+uint32_t gone_engines_here(const struct controller *controller)
+{
+	uint32_t here = controller->options.infer.engines;
+
+	for (size_t i = 0; i < controller->departures.count; i++)
+		here -= !controller->departures.items[i].back;
+	return here;
 }
 
 void gone_leave(struct controller *controller, const struct slot *blamed, const struct error *why)
@@ -116,7 +169,7 @@ void gone_leave(struct controller *controller, const struct slot *blamed, const 
 	say(controller, true,
 	    "engine %u (inference %u..%u) leaves, the job goes on with %u of %u: %s",
 	    departure.first / controller->options.infer.tp, departure.first,
-	    departure.first + controller->options.infer.tp - 1, engines_left(controller),
+	    departure.first + controller->options.infer.tp - 1, gone_engines_here(controller),
 	    controller->options.infer.engines, why->text);
 	for (uint32_t i = 0; i < members->count; i++) {
 		struct slot *slot = &members->slots[i];
@@ -126,9 +179,10 @@ void gone_leave(struct controller *controller, const struct slot *blamed, const 
 				dismiss(controller, slot, &departure);
 			if (slot_serves(slot))
 				membership_gone(members, slot, PRESENCE_LOST);
-		} else if (slot_serves(slot)) {
+		} else if (slot_serves(slot) && exchange_has(controller, slot)) {
 			tell(controller, slot, (uint32_t)controller->departures.count);
 		}
 	}
 	members_maybe_done(controller);
+	returns_look(controller);
 }

@@ -110,6 +110,11 @@ void losses_report(struct controller *controller, struct slot *slot, struct mess
 	struct error why;
 
 	WEFT_ASSERT_OP(controller->state, <=, CONTROLLER_RUN);
+	if (controller->epoch && !exchange_has(controller, slot)) {
+		failed_text(&why, slot, false, failure);
+		declarations_turn_away(controller, slot, &why);
+		return;
+	}
 	if (failure->version > slot->version)
 		slot->version = failure->version;
 	/* workers report a symptom only after two heartbeats, so a dead peer shows here long before
@@ -117,7 +122,7 @@ void losses_report(struct controller *controller, struct slot *slot, struct mess
 	if (controller->state != CONTROLLER_GATHER && is_symptom(failure->code))
 		silent = membership_most_silent(&controller->members, slot, controller->now_ms,
 						2 * (uint64_t)controller->options.heartbeat_ms);
-	if (silent) {
+	if (silent && exchange_has(controller, silent)) {
 		blame_silent(controller, silent, slot, failure->text);
 		return;
 	}
@@ -146,7 +151,7 @@ static void lost(struct controller *controller, struct slot *slot)
 	struct error why;
 
 	WEFT_ASSERT_OP(controller->now_ms, >=, slot->heard_ms + controller->options.lost_ms);
-	if (controller->state == CONTROLLER_GATHER) {
+	if (!exchange_has(controller, slot)) {
 		say(controller, true, "%s is silent for %.1f s: its place is free again",
 		    slot_text(slot, who), silent_for(controller, slot));
 		declarations_drop(controller, slot);
@@ -173,7 +178,7 @@ void losses_drop(struct controller *controller, struct slot *slot, struct messag
 	char who[WORKER_TEXT_BYTES], whom[WORKER_TEXT_BYTES];
 	struct error why;
 
-	if (!target || !controller->continues || controller->state != CONTROLLER_RUN ||
+	if (!target || !controller->continues || !exchange_has(controller, slot) ||
 	    slot->who.role != ROLE_TRAINER) {
 		say_noise(controller,
 			  "not taken: %s goes on without a rank, in a job where none does",
@@ -182,7 +187,8 @@ void losses_drop(struct controller *controller, struct slot *slot, struct messag
 	}
 	if (drop->version > slot->version)
 		slot->version = drop->version;
-	if (gone_is(controller, target)) /* it will hear it with its next heartbeat, too */
+	/* it will hear it with its next heartbeat, too */
+	if (gone_is(controller, target) || !exchange_has(controller, target))
 		return;
 	error_set(&why, error_known(drop->code) ? (enum error_code)drop->code : ERROR_PEER_LOST,
 		  "%s is not reached by %s at version %llu: %.600s", slot_text(target, whom),

@@ -13,6 +13,7 @@ static void welcome(struct controller *controller, const struct slot *slot)
 	message->u.welcome.heartbeat_ms = controller->options.heartbeat_ms;
 	message->u.welcome.lost_ms = controller->options.lost_ms;
 	message->u.welcome.controller = controller->options.incarnation;
+	message->u.welcome.runs = controller->epoch && !exchange_has(controller, slot);
 }
 
 static void join(struct controller *controller, struct slot *slot, const char *peer,
@@ -22,15 +23,16 @@ static void join(struct controller *controller, struct slot *slot, const char *p
 	bool first = members->in[PRESENCE_ABSENT] == members->count;
 	char who[WORKER_TEXT_BYTES];
 
-	WEFT_ASSERT_OP(controller->state, ==, CONTROLLER_GATHER);
+	WEFT_ASSERT_OP(controller->state, <=, CONTROLLER_RUN);
 	if (membership_join(members, slot, peer, &message->u.hello, controller->now_ms)) {
 		no_memory(controller);
 		return;
 	}
-	if (first) /* the wait starts with it */
+	if (first && controller->state == CONTROLLER_GATHER) /* the wait starts with it */
 		patience_begin(&controller->patience, controller->now_ms);
 	say(controller, false, "%s joins, %u of %u here", slot_text(slot, who),
-	    members->count - members->in[PRESENCE_ABSENT], members->count);
+	    members->count - members->in[PRESENCE_ABSENT] - members->in[PRESENCE_LOST],
+	    members->count);
 	welcome(controller, slot);
 }
 
@@ -84,12 +86,8 @@ static void claim(struct controller *controller, struct slot *slot, const char *
 		say_refused(controller, peer, message->epoch, &why);
 		return;
 	}
-	if (slot->presence == PRESENCE_LOST && controller->state == CONTROLLER_RUN) {
-		error_set(&why, ERROR_DUPLICATE_RANK,
-			  "%s was lost, and this job goes on without its engine; the process on "
-			  "host %s, pid %llu comes too late",
-			  slot_text(slot, who), hello->host, (unsigned long long)hello->pid);
-		say_refused(controller, peer, message->epoch, &why);
+	if (gone_makes_room(controller, slot)) {
+		join(controller, slot, peer, message);
 		return;
 	}
 	if (slot->claim != hello->incarnation) {
@@ -114,7 +112,7 @@ static void claim(struct controller *controller, struct slot *slot, const char *
 		say_refused(controller, peer, message->epoch, &why);
 	} else if (controller->now_ms < slot->heard_ms + controller->options.lost_ms) {
 		return;
-	} else if (controller->state != CONTROLLER_GATHER) {
+	} else if (exchange_has(controller, slot)) {
 		losses_restarted(&why, controller, slot);
 		losses_end(controller, slot, &why);
 	} else {
@@ -158,25 +156,55 @@ void members_heartbeat(struct controller *controller, struct slot *slot, struct 
 	if (message->u.heartbeat.version > slot->version)
 		slot->version = message->u.heartbeat.version;
 	beat(controller, slot, message->u.heartbeat.sequence);
-	if (controller->state == CONTROLLER_RUN)
+	if (exchange_has(controller, slot)) {
 		gone_tell(controller, slot, message->u.heartbeat.gone);
-	if (controller->state == CONTROLLER_GATHER)
-		declarations_maybe_plan(controller);
+		returns_remind(controller, slot);
+		if (controller->exchanges_again)
+			exchange_replay_plan(controller, slot);
+	}
+	declarations_maybe_plan(controller);
 }
 
-static uint32_t still_here(const struct membership *members)
+/* Who has yet to come in is not. */
+static uint32_t still_here(const struct controller *controller)
 {
-	return members->count - members->in[PRESENCE_LEFT] - members->in[PRESENCE_LOST];
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < controller->members.count; i++) {
+		const struct slot *slot = &controller->members.slots[i];
+
+		count += slot_serves(slot) && exchange_has(controller, slot);
+	}
+	return count;
+}
+
+/* An engine that was to come in, and does not any more. */
+static void send_home(struct controller *controller)
+{
+	struct error why;
+
+	error_set(&why, ERROR_DUPLICATE_RANK,
+		  "the job is done: all its workers have left, and nothing is left to come in for");
+	for (uint32_t i = 0; i < controller->members.count; i++) {
+		const struct slot *slot = &controller->members.slots[i];
+
+		if (slot_serves(slot))
+			say_refused(controller, slot->peer, controller->number, &why);
+	}
 }
 
 void members_maybe_done(struct controller *controller)
 {
-	if (still_here(&controller->members))
+	uint32_t engines = controller->options.infer.engines;
+	uint32_t here = gone_engines_here(controller);
+
+	if (still_here(controller))
 		return;
-	if (controller->departures.count)
+	send_home(controller);
+	if (here < engines)
 		say(controller, true,
-		    "done: all others have left; engines that were lost: %zu of %u",
-		    controller->departures.count, controller->options.infer.engines);
+		    "done: all others have left; engines that were lost: %u of %u", engines - here,
+		    engines);
 	else
 		say(controller, false, "done: all have left");
 	controller_exit(controller, NULL);
@@ -191,6 +219,12 @@ void members_leave(struct controller *controller, struct slot *slot, struct mess
 	beat(controller, slot, 0);
 	if (slot->presence == PRESENCE_LEFT)
 		return;
+	if (controller->state >= CONTROLLER_EXCHANGE && !exchange_has(controller, slot)) {
+		say(controller, true, "%s gives up before it has come in: its place is free again",
+		    slot_text(slot, who));
+		declarations_drop(controller, slot);
+		return;
+	}
 	membership_gone(members, slot, PRESENCE_LEFT);
 	if (!message->u.leave.done || controller->state != CONTROLLER_RUN) {
 		error_set(&why, ERROR_PEER_LOST, "%s left %s", slot_text(slot, who),
@@ -201,6 +235,7 @@ void members_leave(struct controller *controller, struct slot *slot, struct mess
 		return;
 	}
 	say(controller, false, "%s leaves, its work done, %u of %u still here",
-	    slot_text(slot, who), still_here(members), members->count);
+	    slot_text(slot, who), still_here(controller), members->count);
+	returns_look(controller);
 	members_maybe_done(controller);
 }

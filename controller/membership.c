@@ -228,11 +228,12 @@ void membership_versions(const struct membership *membership, struct text *text)
 		for (uint32_t i = 0; i < membership->count; i++) {
 			const struct slot *slot = &membership->slots[i];
 
-			if ((int)slot->who.role != role)
+			if ((int)slot->who.role != role || slot->presence == PRESENCE_ABSENT)
 				continue;
 			low = slot->version < low ? slot->version : low;
 			high = slot->version > high ? slot->version : high;
 		}
+		low = low < high ? low : high; /* of nobody: 0 */
 		text_format(text, "%s%s at version %llu", role ? ", " : "", words[role],
 			    (unsigned long long)low);
 		if (high > low)

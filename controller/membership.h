@@ -5,7 +5,7 @@
  *
  *   ABSENT ─ hello ► JOINED ─ declare ► DECLARED ─ leave ► LEFT
  *     ▲                 │                  │ └──── silent ► LOST (and the job has failed, or goes on without its engine)
- *     └── while gathering: silent, refused, displaced; or its epoch failed
+ *     └── while gathering, or before it has come in: silent, refused, displaced; its epoch failed. LOST: another process comes
  */
 #ifndef CONTROLLER_MEMBERSHIP_H
 #define CONTROLLER_MEMBERSHIP_H

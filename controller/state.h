@@ -7,6 +7,7 @@
  *   members.c       hello, claims, heartbeat, leave
  *   losses.c        silence, failures that workers report, whom to blame
  *   gone.c          engines that leave a job that goes on
+ *   returns.c       and engines that come back: all pause between two versions
  *   declarations.c  what they hold and need: bodies once per digest, contradictions
  *   exchange.c      plan, endpoints, peers, connected, go
  *   ending.c        failure, gathering again, deadlines, exit
@@ -41,9 +42,38 @@ struct former {
 /* An engine that has left a job that goes on. */
 struct departure {
 	uint32_t first;                    /* of its ranks */
+	bool back;                         /* another one has come in its place */
 	struct member blamed;
 	uint64_t blamed_incarnation;
 	struct error why;
+};
+
+/* A worker of an engine that has left, whose place is another's by now: told so whenever it speaks again. */
+struct dismissed {
+	uint64_t incarnation;
+	size_t departure;
+};
+
+enum pause_phase {
+	PAUSE_NONE,
+	PAUSE_TRAINERS, /* asked to stop before the same version */
+	PAUSE_RANKS,    /* they have; ranks are asked to, with nothing on its way to them */
+	PAUSE_OVER      /* all have: the next plan is due */
+};
+
+/* What one was asked, and answered. */
+struct paused {
+	uint64_t asked;                    /* message_pause.version */
+	bool stopped;
+	uint64_t next, version;            /* as it has answered */
+};
+
+struct pause {
+	enum pause_phase phase;
+	uint32_t number;
+	uint64_t since_ms;                 /* when the first trainer paused, or when ranks were asked; 0: none has */
+	uint64_t next;                     /* version that trainers are about to begin */
+	struct paused *slots;              /* as the membership's */
 };
 
 struct controller {
@@ -61,6 +91,9 @@ struct controller {
 
 	bool continues;                    /* --on-loss continue */
 	ARRAY(struct departure) departures; /* of this epoch, in the order in which they are told */
+	ARRAY(struct dismissed) dismissed;
+	struct pause pause;
+	bool exchanges_again;              /* EXCHANGE: the job has run, and goes on after it */
 
 	struct patience patience;          /* of joining, of the exchange */
 	bool planning;                     /* the last step planned */
@@ -107,7 +140,7 @@ void controller_exit(struct controller *controller, const struct error *why);
 /* What a member says goes to one of these. */
 typedef void message_handler(struct controller *controller, struct slot *slot,
 			     struct message *message);
-message_handler members_heartbeat, members_leave, losses_report, losses_drop, declarations_take,
+message_handler members_heartbeat, members_leave, losses_report, losses_drop, returns_paused, declarations_take,
 	declarations_body, exchange_endpoints, exchange_connected;
 
 /* members.c */
@@ -130,19 +163,50 @@ bool gone_may(const struct controller *controller, const struct slot *slot);
 void gone_leave(struct controller *controller, const struct slot *blamed, const struct error *why);
 /* What is new to one that has heard of so many. */
 void gone_tell(struct controller *controller, const struct slot *slot, uint32_t heard);
+/* How many of the job's engines have not left, or are back. */
+uint32_t gone_engines_here(const struct controller *controller);
+/* Says in a plan which are not. */
+int gone_away(const struct controller *controller, struct message_plan *plan);
 /* One of an engine that has left speaks. */
 void gone_answer(struct controller *controller, const struct slot *slot, const struct message *message);
+
+/* One whose place is another's by now does. False: it never was in this job. */
+bool gone_answer_former(struct controller *controller, const char *peer, const struct message *message);
+/* A new process may have that rank, whose engine has left. */
+bool gone_makes_room(struct controller *controller, struct slot *slot);
+
+/* returns.c */
+/* Where all ranks of an engine that has left are here again: the job pauses, and takes it in. */
+void returns_maybe_begin(struct controller *controller);
+/* Again, if it has not answered. */
+void returns_remind(struct controller *controller, const struct slot *slot);
+/* Somebody who was waited for has gone, or paused. */
+void returns_look(struct controller *controller);
+void returns_deadlines(struct controller *controller);
+/* A plan is made: who comes in with it, .. */
+void returns_come_in(struct controller *controller);
+/* .. and cannot: there is no plan with them. False: nobody did. */
+bool returns_stay_out(struct controller *controller, const struct error *why);
+/* The job runs with it. */
+void returns_over(struct controller *controller);
+/* "trainer 1 to begin an update", of who is waited for. */
+void returns_missing(const struct controller *controller, struct text *text);
 
 /* declarations.c */
 /* Everything is here and nobody's place is in doubt. */
 bool declarations_complete(const struct controller *controller);
 /* Asks for planning when that is so. */
 void declarations_maybe_plan(struct controller *controller);
-/* While gathering: the place is free again. The worker's share of the asking passes to another,
+/* Of one that no plan has yet: the place is free again. The worker's share of the asking passes to another,
  * and what only it declared goes with it. */
 void declarations_drop(struct controller *controller, struct slot *slot);
 
+/* While gathering, and of who has come since: this one is not welcome. */
+void declarations_turn_away(struct controller *controller, struct slot *slot, const struct error *why);
+
 /* exchange.c */
+/* The slot's worker has a part in the epoch that runs, or will. */
+bool exchange_has(const struct controller *controller, const struct slot *slot);
 void exchange_begin(struct controller *controller);
 /* The worker asks again: not for a plan that is on its way, or that it has. */
 void exchange_replay_plan(struct controller *controller, struct slot *slot);

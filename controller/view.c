@@ -37,7 +37,7 @@ _Static_assert(ARRAY_SIZE(state_names) == CONTROLLER_STATE_COUNT, "a name for ev
 
 static int phase_of(const struct controller *controller, const struct slot *slot)
 {
-	if (!controller->epoch || slot->presence != PRESENCE_DECLARED)
+	if (slot->presence != PRESENCE_DECLARED || !exchange_has(controller, slot))
 		return slot->presence;
 	return PHASE(controller->epoch->parties[slot - controller->members.slots].leg);
 }

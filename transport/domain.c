@@ -197,6 +197,11 @@ int transport_domain_find(struct transport_domain *domain, const char *provider,
 void transport_domain_interrupt(struct transport_domain *domain)
 {
 	atomic_fetch_add(&domain->interrupts, 1);
+	transport_domain_wake(domain);
+}
+
+void transport_domain_wake(struct transport_domain *domain)
+{
 	atomic_store(&domain->interrupt_pending, 1);
 	domain->ops.domain_wake(domain);
 }

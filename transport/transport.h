@@ -24,7 +24,7 @@
  * the provider's name.
  *
  * Threads: one thread at a time per domain, except transport_signal_read, transport_signal_wait
- * and transport_domain_interrupt, which any thread may call at any time; with
+ * transport_domain_interrupt and transport_domain_wake, which any thread may call at any time; with
  * caps.endpoints_parallel, one thread at a time per endpoint for write, progress, flush and signal.
  *
  * A forked child must not use what its parent opened: calls that can fail answer ERROR_STATE there,
@@ -147,6 +147,8 @@ const struct transport_nic *transport_domain_nics(const struct transport_domain 
 /* Ends a wait early: the transport_signal_wait in progress (or the next one) returns as at its
  * deadline; a blocking call on an endpoint in progress fails with ERROR_INTERRUPTED. */
 void transport_domain_interrupt(struct transport_domain *domain);
+/* The first of it alone: whoever waits for signals looks at what else there is. */
+void transport_domain_wake(struct transport_domain *domain);
 
 /* From weft's own allocator: zeroed, page aligned, mappable by peers of the same host. */
 int transport_region_allocate(struct transport_domain *domain, uint64_t bytes,

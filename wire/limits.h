@@ -10,7 +10,7 @@
 #include "job/parallel.h"
 #include "job/transports.h"
 
-#define WIRE_VERSION 9
+#define WIRE_VERSION 10
 
 /* A plan or layout of 10^6 rows takes up to 57 MB. Decoded, a row of 11 bytes takes 136, so
  * the counts, and not the bytes, bound what a hostile message costs: a quarter of a GiB. */

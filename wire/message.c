@@ -25,6 +25,7 @@ static const struct frame_type types[] = {
 	[MESSAGE_CONNECTED] = {"connected", &message_attempt_record, NULL},
 	[MESSAGE_FAILURE] = {"failure", &message_failure_record, NULL},
 	[MESSAGE_DROP] = {"drop", &message_drop_record, message_drop_check},
+	[MESSAGE_PAUSED] = {"paused", &message_paused_record, message_paused_check},
 	[MESSAGE_LEAVE] = {"leave", &message_leave_record, NULL},
 	[MESSAGE_HEARTBEAT] = {"heartbeat", &message_heartbeat_record, NULL},
 	[MESSAGE_WELCOME] = {"welcome", &message_welcome_record, message_welcome_check},
@@ -35,6 +36,7 @@ static const struct frame_type types[] = {
 	[MESSAGE_GO] = {"go", &message_attempt_record, NULL},
 	[MESSAGE_LOST] = {"lost", &message_lost_record, NULL},
 	[MESSAGE_GONE] = {"gone", &message_gone_record, message_gone_check},
+	[MESSAGE_PAUSE] = {"pause", &message_pause_record, message_pause_check},
 };
 
 _Static_assert(sizeof(types) / sizeof(types[0]) == MESSAGE_TYPE_COUNT, "a row for every type");

@@ -24,6 +24,8 @@
  *     heartbeat ◄───────────────────────► heartbeat       while the job lives
  *     failure | leave ─────────────────►  lost ──────────────────────────► everyone else
  *     failure | leave | drop ──────────►  gone ──────────────────────────► who goes on (lost: that engine)
+ *     ◄─────────────────────────── pause      an engine is back: trainers between two versions, then ranks
+ *     paused ──────────────────────────►  when all are: plan, endpoints, .. go as above, of another attempt
  *
  * Messages may be lost with a connection, doubled by a resend, and delayed: a worker sends its
  * latest unanswered message again every resend_ms, and every message carries (job, epoch,
@@ -50,6 +52,7 @@ enum message_type {
 	MESSAGE_CONNECTED,
 	MESSAGE_FAILURE,
 	MESSAGE_DROP,
+	MESSAGE_PAUSED,
 	MESSAGE_LEAVE,
 	MESSAGE_HEARTBEAT, /* both ways */
 	MESSAGE_WELCOME,   /* controller -> worker */
@@ -60,6 +63,7 @@ enum message_type {
 	MESSAGE_GO,
 	MESSAGE_LOST,
 	MESSAGE_GONE,
+	MESSAGE_PAUSE,
 	MESSAGE_TYPE_COUNT
 };
 
@@ -149,6 +153,7 @@ struct message_welcome {
 	uint32_t heartbeat_ms;     /* how often the worker beats */
 	uint32_t lost_ms;          /* silence after which a side is given up */
 	uint64_t controller;       /* incarnation of the controller; never 0 */
+	bool runs;                 /* the job does: this worker comes in between two of its updates */
 };
 struct message_refuse { int code; char *text; };
 struct message_want { struct digest *digests; size_t digest_count; }; /* none: all known */
@@ -176,6 +181,8 @@ struct plan_row {
 	enum dtype to;             /* of the result; DTYPE_NONE for a copy, of the tensor's dtype */
 	struct spread spread;      /* of its bytes in the parameter */
 };
+/* An engine that is not here. */
+struct plan_away { uint32_t first; }; /* of its ranks */
 struct message_plan {
 	uint32_t attempt;
 	struct digest digest;      /* of the whole routing table */
@@ -183,6 +190,10 @@ struct message_plan {
 	bool checksums;
 	bool continues;            /* an engine that is lost ends nobody else's work: --on-loss continue */
 	uint32_t update_timeout_ms;
+	uint32_t gone;             /* how many times an engine had left before it was made, */
+	struct plan_away *away;    /* and which are not back */
+	size_t away_count;
+	uint64_t next;             /* the version that trainers are about to begin; 0: any */
 	struct plan_peer *peers;
 	size_t peer_count;
 	struct plan_row *rows;
@@ -190,6 +201,19 @@ struct message_plan {
 };
 /* An engine has left the job, the others go on: ranks [first, first + count), and why. Counted from 1, heard in this order. */
 struct message_gone { uint32_t number, first, count; int code; char *text; };
+/* Who has stopped does nothing with its plan any more, and waits for another one. A trainer answers at once how far it is: one
+ * that has stopped goes on where another one was ahead. */
+struct message_pause {
+	uint32_t number;           /* counted from 1 */
+	uint64_t version;          /* trainer: before it begins this one, or a later one; inference: once nothing up to this
+				      one is on its way to it */
+};
+struct message_paused {
+	uint32_t number;
+	bool stopped;              /* else a trainer that will, where it begins its next update */
+	uint64_t next;             /* trainer: the first version that it has not begun; inference: 0 */
+	uint64_t version;          /* trainer: the last one that it ended; inference: the last one that it published */
+};
 struct message_lost {           /* the job's end for the others: who, and the error message */
 	int code;
 	char *text;
@@ -212,6 +236,7 @@ struct message {
 		struct message_attempt connected, go;
 		struct message_failure failure;
 		struct message_drop drop;
+		struct message_paused paused;
 		struct message_leave leave;
 		struct message_heartbeat heartbeat;
 		struct message_welcome welcome;
@@ -221,6 +246,7 @@ struct message {
 		struct message_peers peers;
 		struct message_lost lost;
 		struct message_gone gone;
+		struct message_pause pause;
 	} u;
 };
 

@@ -15,7 +15,7 @@
 		CODEC_RECORD_OF(struct message_##name, name##_fields)}
 
 /* Fields against each other. */
-frame_check message_drop_check, message_gone_check, message_hello_check, message_declare_check, message_welcome_check,
+frame_check message_drop_check, message_gone_check, message_pause_check, message_paused_check, message_hello_check, message_declare_check, message_welcome_check,
 	message_layout_check, message_holding_check, message_plan_check,
 	message_endpoints_check, message_peers_check;
 
@@ -23,7 +23,7 @@ frame_check message_drop_check, message_gone_check, message_hello_check, message
 extern const struct codec_record message_hello_record, message_declare_record,
 	message_attempt_record, message_failure_record, message_leave_record,
 	message_heartbeat_record, message_welcome_record, message_refuse_record,
-	message_drop_record, message_gone_record, message_want_record, message_lost_record, message_member_record;
+	message_drop_record, message_gone_record, message_pause_record, message_paused_record, message_want_record, message_lost_record, message_member_record;
 
 /* message_layout.c; transform: of struct transform, [part, from, to] */
 extern const struct codec_record message_transform_record, message_layout_record,

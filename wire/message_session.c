@@ -164,11 +164,12 @@ static const struct codec_field heartbeat_fields[] = {
 };
 MESSAGE_RECORD(heartbeat);
 
-/* {"heartbeat_ms":1000, "lost_ms":5000, "controller":0x7a..} */
+/* {"heartbeat_ms":1000, "lost_ms":5000, "controller":0x7a.., "runs":false} */
 static const struct codec_field welcome_fields[] = {
 	FIELD_U32(struct message_welcome, heartbeat_ms, UINT32_MAX),
 	FIELD_U32(struct message_welcome, lost_ms, UINT32_MAX),
 	FIELD_U64(struct message_welcome, controller),
+	FIELD_BOOL(struct message_welcome, runs),
 };
 MESSAGE_RECORD(welcome);
 
@@ -228,4 +229,35 @@ int message_gone_check(const void *body, struct error *error)
 		return 0;
 	return error_set(error, ERROR_MESSAGE, "number %u, count %u: neither is ever 0",
 			 gone->number, gone->count);
+}
+
+static int check_number(uint32_t number, struct error *error)
+{
+	return number ? 0 : error_set(error, ERROR_MESSAGE, "number is 0, which no pause has");
+}
+
+/* {"number":1, "version":12} */
+static const struct codec_field pause_fields[] = {
+	FIELD_U32(struct message_pause, number, UINT32_MAX),
+	FIELD_U64(struct message_pause, version),
+};
+MESSAGE_RECORD(pause);
+
+int message_pause_check(const void *body, struct error *error)
+{
+	return check_number(((const struct message_pause *)body)->number, error);
+}
+
+/* {"number":1, "stopped":true, "next":13, "version":12} */
+static const struct codec_field paused_fields[] = {
+	FIELD_U32(struct message_paused, number, UINT32_MAX),
+	FIELD_BOOL(struct message_paused, stopped),
+	FIELD_U64(struct message_paused, next),
+	FIELD_U64(struct message_paused, version),
+};
+MESSAGE_RECORD(paused);
+
+int message_paused_check(const void *body, struct error *error)
+{
+	return check_number(((const struct message_paused *)body)->number, error);
 }

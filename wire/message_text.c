@@ -99,8 +99,9 @@ static int welcome(const struct message *message, char *out, size_t bytes)
 {
 	const struct message_welcome *welcome = &message->u.welcome;
 
-	return snprintf(out, bytes, " by %" PRIx64 ": beat every %u ms, lost after %u ms",
-			welcome->controller, welcome->heartbeat_ms, welcome->lost_ms);
+	return snprintf(out, bytes, " by %" PRIx64 ": beat every %u ms, lost after %u ms%s",
+			welcome->controller, welcome->heartbeat_ms, welcome->lost_ms,
+			welcome->runs ? ", the job runs" : "");
 }
 
 static int refuse(const struct message *message, char *out, size_t bytes)
@@ -162,6 +163,21 @@ static int gone(const struct message *message, char *out, size_t bytes)
 			gone->count, gone->first, gone->code, shown(gone->text));
 }
 
+static int pause_text(const struct message *message, char *out, size_t bytes)
+{
+	return snprintf(out, bytes, " %u from version %" PRIu64, message->u.pause.number,
+			message->u.pause.version);
+}
+
+static int paused(const struct message *message, char *out, size_t bytes)
+{
+	const struct message_paused *paused = &message->u.paused;
+
+	return snprintf(out, bytes, " %u%s before version %" PRIu64 ", after %" PRIu64,
+			paused->number, paused->stopped ? "" : ", soon,", paused->next,
+			paused->version);
+}
+
 static writer *const writers[] = {
 	[MESSAGE_HELLO] = hello,	 [MESSAGE_DECLARE] = declare,
 	[MESSAGE_LAYOUT] = layout,	 [MESSAGE_HOLDING] = holding,
@@ -172,6 +188,7 @@ static writer *const writers[] = {
 	[MESSAGE_PLAN] = plan,		 [MESSAGE_PEERS] = peers,
 	[MESSAGE_GO] = attempt,		 [MESSAGE_LOST] = lost,
 	[MESSAGE_DROP] = drop,		 [MESSAGE_GONE] = gone,
+	[MESSAGE_PAUSE] = pause_text,	 [MESSAGE_PAUSED] = paused,
 };
 
 _Static_assert(sizeof(writers) / sizeof(writers[0]) == MESSAGE_TYPE_COUNT, "a line a type");

@@ -64,10 +64,12 @@ class Loss(NamedTuple):
         ranks: its inference ranks.
         code: why: enum weft_code, as ``Code.PEER_LOST``.
         text: which of its ranks was lost, and how.
+        back: another engine has come in its place.
     """
     ranks: range
     code: int
     text: str
+    back: bool = False
 
 
 class ParamView(NamedTuple):

@@ -371,12 +371,18 @@ class Worker:
     @property
     def losses(self) -> tuple[Loss, ...]:
         """[any thread] The engines that have left the job so far, as this worker has heard (``Controller(on_loss="continue")``):
-        whom a host that gives engines work gives none any more."""
+        whom a host that gives engines work gives none any more, until another one is ``back`` in its place."""
         found: list[Loss] = []
         loss = sized("weft_loss")
         while self._now(lib.weft_loss_at, len(found), loss) == 0:
-            found.append(Loss(range(loss.first, loss.first + loss.count), int(loss.code), text_of(loss.text)))
+            found.append(Loss(range(loss.first, loss.first + loss.count), int(loss.code), text_of(loss.text), bool(loss.back)))
         return tuple(found)
+
+    @property
+    def next_version(self) -> int:
+        """[any thread] After join: the version that trainers were about to begin when an engine came back to the job last; of that
+        engine, the first one there is for it. 0: none has."""
+        return int(self._raw(lib.weft_next_version))
 
     def check(self) -> None:
         """After join: raises what the job or this worker has failed with, if it has (weft_poll in weft.h); for a program that

@@ -116,18 +116,6 @@ def test_lost_trainer__ends_the_job_of_all_engines(tmp_path, models):
         assert "trainer 1" in job.processes["inference-0"].stderr
 
 
-def test_rank_of_an_engine_that_left__is_not_taken_in_again(tmp_path, models):
-    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
-        begin(job, updates=1000)
-        job.kill("inference-2")
-        until(lambda: job.processes["inference-3"].code is not None, job)
-        late = job.worker("inference", 2, updates=5, name="late")
-        assert late.popen.wait(20)
-        assert "this job goes on without its engine" in late.stderr
-        codes = others_did_all(job, updates=1000)
-        assert codes["inference-3"] == 75
-
-
 def test_on_loss__that_commits_for_the_whole_job_or_is_unknown_is_refused(tmp_path):
     for flags, said in ((["--on-loss", "continue", "--commit", "job"], "there no engine shows a version before all do"),
                         (["--on-loss", "hope"], "--on-loss 'hope' is none of end, continue")):

@@ -278,7 +278,7 @@ static void test_join__strangers_are_told_why(void **unused)
 		"[     2] trainer 0 fails: trainer 0 (host a, pid 1000) belongs to job 'other', and this "
 		"is the controller of job 'demo': check --job and the controller's address\n"
 		"[     2] trainer 1 fails: the other side speaks wire version "
-		"10 and this program version 9: run the same release of weft everywhere in a job\n"
+		"11 and this program version 10: run the same release of weft everywhere in a job\n"
 		"[     2] trainer 2 fails: there is no trainer 2 in this job (host a, pid 1002): the "
 		"controller was started with --train world=2,source=gathered, which has ranks 0..1; start "
 		"fewer or change the spec\n");

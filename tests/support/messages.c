@@ -378,6 +378,11 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 	to->checksums = coin(state);
 	to->continues = coin(state);
 	to->update_timeout_ms = number32(state);
+	to->gone = number32(state);
+	to->away = list(&to->away_count, sizeof(*to->away), state);
+	for (size_t i = 0; i < to->away_count; i++)
+		to->away[i].first = (uint32_t)random_below(state, LIMIT_RANKS);
+	to->next = number(state);
 	to->peers = list(&to->peer_count, sizeof(*to->peers), state);
 	for (size_t i = 0; i < to->peer_count; i++) {
 		to->peers[i].member = member(state);
@@ -477,6 +482,16 @@ static void random_small(struct message *message, uint64_t *state)
 		message->u.gone.code = (int)random_below(state, LIMIT_CODE + 1);
 		message->u.gone.text = text(state);
 		break;
+	case MESSAGE_PAUSE:
+		message->u.pause.number = 1 + (uint32_t)random_below(state, 9);
+		message->u.pause.version = number(state);
+		break;
+	case MESSAGE_PAUSED:
+		message->u.paused.number = 1 + (uint32_t)random_below(state, 9);
+		message->u.paused.stopped = coin(state);
+		message->u.paused.next = number(state);
+		message->u.paused.version = number(state);
+		break;
 	case MESSAGE_LEAVE:
 		message->u.leave.done = coin(state);
 		break;
@@ -489,6 +504,7 @@ static void random_small(struct message *message, uint64_t *state)
 		message->u.welcome.heartbeat_ms = number32(state);
 		message->u.welcome.lost_ms = number32(state);
 		message->u.welcome.controller = 1 + number(state) / 2;
+		message->u.welcome.runs = coin(state);
 		break;
 	case MESSAGE_REFUSE:
 		message->u.refuse.code = (int)random_below(state, LIMIT_CODE + 1);

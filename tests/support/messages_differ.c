@@ -176,6 +176,8 @@ static const char *plan_differs(const struct message_plan *a, const struct messa
 	SAME_NUMBER(checksums);
 	SAME_NUMBER(continues);
 	SAME_NUMBER(update_timeout_ms);
+	SAME_NUMBER(gone);
+	SAME_NUMBER(next);
 	SAME_EACH(peers, peer_count, plan_peer_differs);
 	SAME_EACH(rows, row_count, row_differs);
 	return NULL;
@@ -261,6 +263,16 @@ static const char *small_differs(const struct message *a, const struct message *
 		SAME_NUMBER(u.gone.code);
 		SAME_TEXT(u.gone.text);
 		break;
+	case MESSAGE_PAUSE:
+		SAME_NUMBER(u.pause.number);
+		SAME_NUMBER(u.pause.version);
+		break;
+	case MESSAGE_PAUSED:
+		SAME_NUMBER(u.paused.number);
+		SAME_NUMBER(u.paused.stopped);
+		SAME_NUMBER(u.paused.next);
+		SAME_NUMBER(u.paused.version);
+		break;
 	case MESSAGE_HEARTBEAT:
 		SAME_NUMBER(u.heartbeat.sequence);
 		SAME_NUMBER(u.heartbeat.version);
@@ -270,6 +282,7 @@ static const char *small_differs(const struct message *a, const struct message *
 		SAME_NUMBER(u.welcome.heartbeat_ms);
 		SAME_NUMBER(u.welcome.lost_ms);
 		SAME_NUMBER(u.welcome.controller);
+		SAME_NUMBER(u.welcome.runs);
 		break;
 	case MESSAGE_REFUSE:
 		SAME_NUMBER(u.refuse.code);

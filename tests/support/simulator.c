@@ -264,7 +264,7 @@ static void deliver(struct simulation *simulation, struct event *event)
 
 static void happen(struct simulation *simulation, struct event *event)
 {
-	struct worker_event connected = {.type = WORKER_EVENT_CONNECTED};
+	struct worker_event connected = {.type = WORKER_EVENT_CONNECTED, .attempt = event->peer};
 	bool alive = event->to == CONTROLLER || simulation->workers.items[event->to]->alive;
 
 	switch (event->type) {

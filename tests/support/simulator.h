@@ -60,6 +60,8 @@ void simulation_drop(struct simulation *simulation, uint32_t trainer, uint32_t r
 void simulation_partition(struct simulation *simulation, uint32_t worker, uint64_t until_ms);
 /* Every running trainer starts that version. */
 void simulation_update(struct simulation *simulation, uint64_t version);
+/* That one does. Where the job pauses, as soon as it goes on. */
+void simulation_begin(struct simulation *simulation, uint32_t trainer, uint64_t version);
 
 void simulation_run(struct simulation *simulation, uint64_t until_ms);
 /* Until all live workers are in the state, at most until then; false if they are not. */
@@ -76,7 +78,7 @@ const struct message_plan *simulation_plan(const struct simulation *simulation,
 					   uint32_t worker);
 
 /* The lines must stand in the transcript in this order, others may stand between. A line that
- * ends in '*' matches any ending there (digests). */
+ * ends in '*' matches any ending there (digests), one that begins with it any time. */
 void simulation_expect(const struct simulation *simulation, const char *lines);
 void simulation_expect_not(const struct simulation *simulation, const char *part);
 const char *simulation_transcript(const struct simulation *simulation);

@@ -29,7 +29,7 @@ struct event {
 	unsigned char *bytes; /* DELIVER */
 	size_t length;
 	uint64_t version;     /* WRITE, SIGNAL */
-	uint32_t peer;        /* WRITE: index into plan peers */
+	uint32_t peer;        /* WRITE: index into plan peers; CONNECTED: attempt */
 	struct digest digest; /* SIGNAL */
 };
 
@@ -45,6 +45,8 @@ struct worker {
 	uint64_t partition_until, version;
 	uint64_t arriving;    /* version whose signals are counted */
 	uint32_t arrived;
+	struct message_pause pause; /* number 0: none is asked for */
+	uint64_t begun, begins; /* trainer: last one, and the one that it has stopped before; 0: none */
 	uint64_t last_at[2];  /* latest delivery to, from: keeps order */
 };
 

@@ -43,13 +43,17 @@ void simulation_expect(const struct simulation *simulation, const char *lines)
 	while (*lines) {
 		size_t length = strcspn(lines, "\n");
 		bool found = false, rest = length && lines[length - 1] == '*';
+		bool any_time = *lines == '*';
+		const char *line = lines + any_time;
+		size_t wanted = length - any_time;
 
 		while (*at && !found) {
-			size_t here = strcspn(at, "\n");
+			size_t all = strcspn(at, "\n"), cut = any_time ? strlen("[     0] ") : 0;
+			size_t here = all > cut ? all - cut : 0;
 
-			found = rest ? here >= length - 1 && memcmp(at, lines, length - 1) == 0
-				     : here == length && memcmp(at, lines, length) == 0;
-			at += here + (at[here] == '\n');
+			found = rest ? here >= wanted - 1 && memcmp(at + cut, line, wanted - 1) == 0
+				     : here == wanted && memcmp(at + cut, line, wanted) == 0;
+			at += all + (at[all] == '\n');
 		}
 		if (!found) {
 			print_message("%s", text_string(&simulation->transcript));

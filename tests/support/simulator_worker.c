@@ -17,11 +17,52 @@ static void connect_all(struct simulation *simulation, struct worker *worker,
 	(void)simulation;
 }
 
+static void begin(struct simulation *simulation, uint32_t index, uint64_t version);
+
+/* What is asked of a host that has nothing under way: trainers stop where they begin an update, ranks where they have the last
+ * one. */
+static void pause_if_asked(struct simulation *simulation, uint32_t index)
+{
+	struct worker *worker = simulation->workers.items[index];
+	bool trainer = worker->what.role == ROLE_TRAINER;
+	uint64_t at = trainer ? worker->begins : worker->version;
+	struct worker_event event = {.type = WORKER_EVENT_PAUSED,
+				     .number = worker->pause.number,
+				     .done = true,
+				     .next = worker->begins,
+				     .version = worker->version};
+
+	if (worker->pause.number &&
+	    (trainer ? at && at >= worker->pause.version : at >= worker->pause.version))
+		worker_does(simulation, index, &event);
+}
+
+static void take_state(struct simulation *simulation, uint32_t index, const struct action *action)
+{
+	struct worker *worker = simulation->workers.items[index];
+	uint64_t version = worker->begins;
+
+	if (action->state == WORKER_FAILED) {
+		worker->error = action->error;
+		simulation_line(simulation, "%s fails: %s", worker->name, action->error.text);
+		return;
+	}
+	simulation_line(simulation, "%s is %s", worker->name, worker_state_name(action->state));
+	if (action->state != WORKER_RUN)
+		return;
+	worker->pause.number = 0;
+	worker->begins = 0;
+	if (version)
+		begin(simulation, index, version);
+}
+
 void worker_does(struct simulation *simulation, uint32_t index, struct worker_event *event)
 {
 	struct worker *worker = simulation->workers.items[index];
 	struct actions actions = {0};
+	struct event *later;
 	struct error error;
+	bool asked = false;
 
 	event->now_ms = simulation->now;
 	if (worker_core_step(worker->core, event, &actions, &error))
@@ -44,27 +85,41 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 			break;
 		case WORKER_ACTION_CONNECT:
 			connect_all(simulation, worker, action->peers);
-			simulation_later(simulation,
-					 simulation->now + simulation->options.connect_ms,
-					 EVENT_CONNECTED)
-				->to = index;
+			later = simulation_later(simulation,
+						 simulation->now + simulation->options.connect_ms,
+						 EVENT_CONNECTED);
+			later->to = index;
+			later->peer = action->peers->attempt;
+			break;
+		case WORKER_ACTION_PAUSE:
+			worker->pause = action->message.u.pause;
+			asked = true;
 			break;
 		case WORKER_ACTION_GONE: /* said in a line of the log */
 			break;
 		case WORKER_ACTION_STATE:
-			if (action->state == WORKER_FAILED) {
-				worker->error = action->error;
-				simulation_line(simulation, "%s fails: %s", worker->name,
-						action->error.text);
-			} else {
-				simulation_line(simulation, "%s is %s", worker->name,
-						worker_state_name(action->state));
-			}
+			take_state(simulation, index, action);
 			break;
 		}
 	}
 	actions_clear(&actions);
 	simulation_check(simulation);
+	if (!asked)
+		return;
+	if (worker->what.role == ROLE_TRAINER && !worker->begins)
+		worker_does(simulation, index,
+			    &(struct worker_event){.type = WORKER_EVENT_PAUSED,
+						   .number = worker->pause.number,
+						   .next = worker->begun + 1,
+						   .version = worker->version});
+	if (worker->begins && worker->begins < worker->pause.version) {
+		uint64_t version = worker->begins;
+
+		worker->begins = 0;
+		begin(simulation, index, version);
+	} else {
+		pause_if_asked(simulation, index);
+	}
 }
 
 void worker_opened(struct simulation *simulation, uint32_t index)
@@ -296,6 +351,8 @@ static void ended(struct simulation *simulation, uint32_t index, uint64_t versio
 			worker->what.role == ROLE_TRAINER ? "ends" : "publishes",
 			(unsigned long long)version);
 	worker_does(simulation, index, &event);
+	if (worker->what.role == ROLE_INFERENCE)
+		pause_if_asked(simulation, index);
 }
 
 bool worker_runs(const struct worker *worker)
@@ -314,20 +371,38 @@ static void schedule_write(struct simulation *simulation, uint32_t index, uint32
 	event->version = version;
 }
 
+static void begin(struct simulation *simulation, uint32_t index, uint64_t version)
+{
+	struct worker *worker = simulation->workers.items[index];
+
+	if (worker->pause.number && version >= worker->pause.version) {
+		simulation_line(simulation, "%s pauses before version %llu", worker->name,
+				(unsigned long long)version);
+		worker->begins = version;
+		pause_if_asked(simulation, index);
+		return;
+	}
+	simulation_line(simulation, "%s begins version %llu", worker->name,
+			(unsigned long long)version);
+	worker->begun = version;
+	if (worker->plan->peer_count)
+		schedule_write(simulation, index, 0, version);
+	else
+		ended(simulation, index, version);
+}
+
+void simulation_begin(struct simulation *simulation, uint32_t trainer, uint64_t version)
+{
+	if (worker_runs(simulation->workers.items[trainer]) &&
+	    !simulation->workers.items[trainer]->begins)
+		begin(simulation, trainer, version);
+}
+
 void simulation_update(struct simulation *simulation, uint64_t version)
 {
-	for (uint32_t i = 0; i < simulation->workers.count; i++) {
-		struct worker *worker = simulation->workers.items[i];
-
-		if (worker->what.role != ROLE_TRAINER || !worker_runs(worker))
-			continue;
-		simulation_line(simulation, "%s begins version %llu", worker->name,
-				(unsigned long long)version);
-		if (worker->plan->peer_count)
-			schedule_write(simulation, i, 0, version);
-		else
-			ended(simulation, i, version);
-	}
+	for (uint32_t i = 0; i < simulation->workers.count; i++)
+		if (simulation->workers.items[i]->what.role == ROLE_TRAINER)
+			simulation_begin(simulation, i, version);
 }
 
 static uint32_t find_running(struct simulation *simulation, struct member who)
@@ -342,6 +417,20 @@ static uint32_t find_running(struct simulation *simulation, struct member who)
 	return CONTROLLER;
 }
 
+/* It has not heard yet that the job runs, and so does not accept. */
+static bool is_on_its_way(struct simulation *simulation, struct member who)
+{
+	for (uint32_t i = 0; i < simulation->workers.count; i++) {
+		const struct worker *worker = simulation->workers.items[i];
+		enum worker_state state = worker_core_state(worker->core);
+
+		if (worker->what.role == who.role && worker->what.rank == who.rank &&
+		    worker->alive && state >= WORKER_PLANNED && state <= WORKER_CONNECTED)
+			return true;
+	}
+	return false;
+}
+
 void worker_writes(struct simulation *simulation, const struct event *event)
 {
 	struct worker *worker = simulation->workers.items[event->to];
@@ -351,6 +440,11 @@ void worker_writes(struct simulation *simulation, const struct event *event)
 	if (!worker_runs(worker))
 		return;
 	target = find_running(simulation, worker->plan->peers[event->peer].member);
+	if (target == CONTROLLER &&
+	    is_on_its_way(simulation, worker->plan->peers[event->peer].member)) {
+		schedule_write(simulation, event->to, event->peer, event->version);
+		return;
+	}
 	if (target != CONTROLLER) {
 		signal = simulation_later(simulation, simulation->now + 1, EVENT_SIGNAL);
 		signal->to = target;

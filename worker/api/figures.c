@@ -72,6 +72,7 @@ int weft_loss_at(const weft_worker *worker, uint32_t index, weft_loss *loss, wef
 	ours.first = gone.first;
 	ours.count = gone.count;
 	ours.code = (int)gone.why.code;
+	ours.back = gone.back;
 	snprintf(ours.text, sizeof(ours.text), "%s", gone.why.text);
 	abi_give(ABI_LOSS, &ours, loss);
 	return 0;
@@ -99,8 +100,7 @@ int weft_tensor_at(const weft_worker *worker, uint32_t id, weft_tensor_view *vie
 	ours.row_lo = local->lo;
 	ours.row_hi = local->hi;
 	ours.bytes = local->bytes;
-	ours.wanted = worker->epoch && worker->epoch->send.tensor_first &&
-		      send_plan_wants(&worker->epoch->send, id);
+	ours.wanted = worker->wanted && worker->wanted[id];
 	abi_give(ABI_TENSOR_VIEW, &ours, view);
 	return 0;
 }
@@ -171,6 +171,13 @@ int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_error *error
 		rc = abi_check_out(ABI_PLAN_VIEW, "weft_plan", view, &inner);
 	if (rc)
 		return worker_result(rc, &inner, error);
+	if (!worker->epoch) {
+		rc = error_set(
+			&inner, ERROR_STATE,
+			"weft_plan: an engine comes in, and there is no plan until the call that "
+			"waits (weft_update_try_begin, weft_update_try_wait) has another one");
+		return worker_result(rc, &inner, error);
+	}
 	plan = worker->epoch->plan;
 	digest_text(plan->digest, ours.digest);
 	snprintf(ours.policy, sizeof(ours.policy), "%s", plan->policy);

@@ -6,7 +6,8 @@
 
 #include <stdio.h>
 
-#define FENCE_MS 5000u
+#define FENCE_MS   5000u
+#define CONNECT_MS 10000u /* where a job goes on, of an engine that may be gone again */
 
 static int start(struct weft_worker *worker, uint32_t timeout_ms, struct error *error)
 {
@@ -122,42 +123,76 @@ static int connect_endpoints(struct weft_worker *worker, const struct message_pe
 	if (!rc)
 		rc = join_connected(worker, error);
 	if (!rc)
-		rc = control_connected(worker->control, error);
+		rc = control_connected(worker->control, peers->attempt, error);
 	return rc;
 }
 
-/* Does what the control core asks for until the job runs or cannot. That it runs means that every
- * worker has connected: only now can a path be probed, and nobody posts before its own are. The core keeps the deadline
- * and knows who is missing. */
-static int follow(struct weft_worker *worker, uint64_t deadline_ns, struct error *error)
+/* There is a plan that runs. What host programs prepare they prepare once, and a plan without an engine that is away wants
+ * less than the next one. */
+static int take_plan(struct weft_worker *worker, struct error *error)
 {
-	for (;;) {
-		const struct message_plan *plan = NULL;
-		const struct message_peers *peers = NULL;
+	size_t count = worker->locals.count;
+
+	atomic_store(&worker->next, worker->epoch->plan->next);
+	if (worker->self.role != ROLE_TRAINER)
+		return 0;
+	if (!worker->wanted)
+		worker->wanted = pool_array(&worker->texts, count + 1, sizeof(*worker->wanted));
+	if (!worker->wanted)
+		return memory_error(error, "listing what is wanted", count);
+	for (uint32_t id = 0; id < count; id++)
+		worker->wanted[id] =
+			worker->wanted[id] || send_plan_wants(&worker->epoch->send, id);
+	return 0;
+}
+
+/* Does what the control core asks for. That the job runs means that every worker has connected: only now can a path be
+ * probed, and nobody posts before its own are. */
+static int follow(struct weft_worker *worker, uint32_t wait_ms, uint64_t deadline_ns,
+		  enum control_request *request, struct error *error)
+{
+	const struct message_plan *plan = NULL;
+	const struct message_peers *peers = NULL;
+
+	switch (*request = control_next(worker->control, wait_ms, &plan, &peers)) {
+	case CONTROL_OPEN:
+		return open_endpoints(worker, plan, error);
+	case CONTROL_CONNECT:
+		return connect_endpoints(worker, peers, deadline_ns, error);
+	case CONTROL_RUN:
+		return epoch_probe(worker->epoch, deadline_ns, error);
+	case CONTROL_FAILED: /* health_check says why */
+	case CONTROL_NOTHING:
+		break;
+	}
+	return 0;
+}
+
+/* The core keeps the deadline and knows who is missing; one that comes to a job that runs may have to wait for long. */
+static uint64_t connecting(uint64_t deadline_ns)
+{
+	uint64_t least = clock_deadline_ns(CONNECT_MS);
+
+	return clock_ns() < deadline_ns ? deadline_ns : least;
+}
+
+static int follow_to_run(struct weft_worker *worker, uint64_t deadline_ns, struct error *error)
+{
+	enum control_request request;
+
+	do {
 		int rc = health_check(&worker->health, error);
 
 		if (rc)
 			return rc;
-		switch (control_next(worker->control, WAIT_SLICE_MS, &plan, &peers)) {
-		case CONTROL_OPEN:
-			rc = open_endpoints(worker, plan, error);
-			break;
-		case CONTROL_CONNECT:
-			rc = connect_endpoints(worker, peers, deadline_ns, error);
-			break;
-		case CONTROL_RUN:
-			rc = epoch_probe(worker->epoch, deadline_ns, error);
-			/* an interrupt between two probes has cut none: join goes on there */
-			return rc && rc != -(int)ERROR_INTERRUPTED
-				       ? health_fail(&worker->health, error, 0)
-				       : rc;
-		case CONTROL_FAILED: /* health_check says why */
-		case CONTROL_NOTHING:
-			break;
-		}
+		rc = follow(worker, WAIT_SLICE_MS, connecting(deadline_ns), &request, error);
+		/* an interrupt between two probes has cut none: join goes on there */
+		if (rc == -(int)ERROR_INTERRUPTED && request == CONTROL_RUN)
+			return rc;
 		if (rc)
 			return health_fail(&worker->health, error, 0);
-	}
+	} while (request != CONTROL_RUN);
+	return take_plan(worker, error);
 }
 
 static void log_plan(const struct weft_worker *worker)
@@ -190,10 +225,68 @@ int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *erro
 			return rc;
 		worker->stage = STAGE_JOINING;
 	}
-	rc = follow(worker, clock_deadline_ns(timeout_ms), error);
+	rc = follow_to_run(worker, clock_deadline_ns(timeout_ms), error);
 	if (rc)
 		return rc;
 	worker->stage = STAGE_JOINED;
 	log_plan(worker);
 	return 0;
+}
+
+/* ---- a pause ---- */
+
+/* Of what can be an engine's fault that is gone again a trainer goes on without it: true. In a plan that is being exchanged the
+ * next one is waited for. */
+static bool goes_on_without(struct weft_worker *worker, enum control_request request,
+			    const struct error *why)
+{
+	struct epoch *epoch = worker->epoch;
+
+	if (worker->self.role != ROLE_TRAINER || !epoch || epoch->at >= epoch->peer_count ||
+	    !executor_is_of_peer(why->code))
+		return false;
+	if (request == CONTROL_RUN)
+		return sender_drop(&worker->sender, (uint32_t)epoch->at, why);
+	if (request != CONTROL_CONNECT)
+		return false;
+	log_warn("%s: %s does not come in: %s", worker->self_name, epoch->peers[epoch->at].name,
+		 why->text);
+	control_drop(worker->control, epoch->peers[epoch->at].plan->member, why,
+		     worker->sender.ended);
+	return true;
+}
+
+int join_pause(struct weft_worker *worker, uint64_t next, uint64_t version, struct error *error)
+{
+	uint64_t from;
+	uint32_t number = control_pause(worker->control, &from);
+	int rc = number ? control_paused(worker->control, number, next, version, error) : 0;
+
+	worker->pausing = !rc;
+	return rc;
+}
+
+int join_again(struct weft_worker *worker, bool block, struct error *error)
+{
+	enum control_request request;
+
+	do {
+		int rc = health_check(&worker->health, error);
+
+		if (rc)
+			return rc;
+		rc = follow(worker, block ? WAIT_SLICE_MS : 0, clock_deadline_ns(CONNECT_MS),
+			    &request, error);
+		if (rc == -(int)ERROR_INTERRUPTED && request == CONTROL_RUN)
+			return rc;
+		if (rc && !goes_on_without(worker, request, error))
+			return health_fail(&worker->health, error, worker->sender.ended);
+		if (rc && request == CONTROL_RUN)
+			request = CONTROL_NOTHING; /* its other paths are still to be tried */
+		if (request == CONTROL_NOTHING && !block)
+			return WEFT_AGAIN;
+	} while (request != CONTROL_RUN);
+	worker->pausing = false;
+	log_plan(worker);
+	return take_plan(worker, error);
 }

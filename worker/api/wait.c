@@ -14,8 +14,16 @@ static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_
 		waiter_lost(&worker->waiter);
 	if (!rc)
 		rc = post_load_outside(&worker->waiter.post_load, call, &inner);
-	if (!rc)
-		rc = waiter_wait(&worker->waiter, version, timeout_ms, block, published, &inner);
+	while (!rc) {
+		if (worker->pausing)
+			rc = join_again(worker, block, &inner);
+		if (!rc)
+			rc = waiter_wait(&worker->waiter, version, timeout_ms, block, published,
+					 &inner);
+		if (rc != WAITER_PAUSES)
+			break;
+		rc = join_pause(worker, 0, versions_published(&worker->versions), &inner);
+	}
 	return worker_answer(worker, rc, &inner, error);
 }
 
@@ -55,6 +63,11 @@ int weft_commit_at(weft_worker *worker, uint64_t version, weft_error *error)
 uint64_t weft_published(const weft_worker *worker)
 {
 	return worker ? versions_published(&worker->versions) : 0;
+}
+
+uint64_t weft_next_version(const weft_worker *worker)
+{
+	return worker ? atomic_load(&worker->next) : 0;
 }
 
 int weft_tainted(const weft_worker *worker)

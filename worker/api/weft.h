@@ -322,7 +322,7 @@ typedef struct weft_tensor_view {
 	size_t size;
 	const char *name, *dtype;
 	uint32_t dims;
-	int wanted;                /* after join: some inference rank is sent part of it */
+	int wanted;                /* after join: some inference rank is sent part of it, or was before its engine left */
 	uint64_t shape[WEFT_DIMS_MAX];
 	uint64_t row_lo, row_hi;   /* held rows */
 	uint64_t bytes;            /* of the held rows */
@@ -396,7 +396,8 @@ WEFT_API int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_err
 
 /* Starts version `version`: larger than any before (else WEFT_E_VERSION; gaps are fine). Waits
  * until every inference rank of the plan accepts it, i.e. until each is inside
- * weft_update_wait for it. */
+ * weft_update_wait for it. Where an engine comes back to the job all trainers and ranks
+ * meet here and in weft_update_wait, and it returns when that engine takes part. */
 WEFT_API int weft_update_begin(weft_worker *worker, uint64_t version, weft_error *error);
 /* [any thread, many at once; so are the next three] Sends all pieces of tensor `id` from `memory` (the
  * held rows, row-major, bytes as in weft_tensor_view). It must stay unchanged until
@@ -468,6 +469,9 @@ WEFT_API int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t ti
  * already: 0. Anything else: WEFT_E_STATE with what is prepared. Not while another call of this worker is in an update. */
 WEFT_API int weft_commit_at(weft_worker *worker, uint64_t version, weft_error *error);
 WEFT_API uint64_t weft_published(const weft_worker *worker); /* [any thread] 0: none */
+/* [any thread after join] The version that trainers were about to begin when the plan was made that this worker has: the first
+ * one that there is for an engine which came to a job that runs. 0: they had begun none. */
+WEFT_API uint64_t weft_next_version(const weft_worker *worker);
 WEFT_API int weft_tainted(const weft_worker *worker);        /* [any thread] */
 
 /* A hook inside weft_update_wait, on its thread: called when every byte of the version is here and
@@ -569,7 +573,7 @@ typedef struct weft_loss {
 	size_t size;
 	uint32_t first, count;    /* its inference ranks: [first, first + count) */
 	int code;                 /* enum weft_code: why, */
-	uint32_t reserved;
+	uint32_t back;            /* 1: another engine has come in its place */
 	char text[1024];          /* and in words: which of its ranks was lost, and how */
 } weft_loss;
 #define WEFT_LOSS_INIT WEFT_INIT(weft_loss)

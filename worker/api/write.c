@@ -12,8 +12,15 @@ static int begin(weft_worker *worker, const char *call, uint64_t version, bool b
 	struct error inner;
 	int rc = worker_may_update(worker, ROLE_TRAINER, call, &inner);
 
-	if (!rc)
-		rc = sender_begin(&worker->sender, version, block, &inner);
+	while (!rc) {
+		if (worker->pausing)
+			rc = join_again(worker, block, &inner);
+		if (!rc)
+			rc = sender_begin(&worker->sender, version, block, &inner);
+		if (rc != SENDER_PAUSES)
+			break;
+		rc = join_pause(worker, version, worker->sender.ended, &inner);
+	}
 	return worker_answer(worker, rc, &inner, error);
 }
 
@@ -181,8 +188,17 @@ int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error)
 	struct error inner;
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_replay", &inner);
 
+	if (!rc && worker->pausing)
+		rc = join_again(worker, true, &inner);
 	if (!rc)
 		rc = sender_replay(&worker->sender, version, &inner);
+	if (rc == SENDER_PAUSES) {
+		rc = join_pause(worker, version, worker->sender.ended, &inner);
+		if (!rc)
+			rc = join_again(worker, true, &inner);
+		if (!rc)
+			rc = sender_replay(&worker->sender, version, &inner);
+	}
 	return worker_answer(worker, rc, &inner, error);
 }
 

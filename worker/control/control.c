@@ -25,7 +25,8 @@ struct post {
 	enum worker_event_type type;
 	struct message_endpoints endpoints; /* owned */
 	struct error error;
-	uint64_t version;
+	uint64_t version, next;
+	uint32_t attempt, number;
 	struct member member;
 	bool done;
 };
@@ -42,6 +43,10 @@ struct control {
 	_Atomic bool connected; /* dealer_is_connected */
 	_Atomic uint32_t heartbeat_ms;
 	_Atomic uint32_t gone_count; /* as gone.count */
+	_Atomic uint32_t news;
+	_Atomic uint32_t pause; /* number of `asked`; 0: no pause is asked for, or it is over */
+	enum role role;
+	_Atomic uint64_t begun; /* trainer: it has begun this version, or is about to */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	/* under lock */
@@ -50,6 +55,9 @@ struct control {
 	const struct message_plan *plan;
 	const struct message_peers *peers;
 	enum worker_state state;
+	struct message_pause asked;
+	bool paused; /* the host is, and no plan has come since */
+	uint32_t gone_before;
 	struct error failure;
 	bool settled; /* worker_core_settled */
 	bool stop;
@@ -70,6 +78,20 @@ static void set_failure(struct control *control, const struct error *failure)
 		transport_domain_interrupt(control->domain);
 }
 
+/* A plan says who of those that left is not back. */
+static void mark_back(struct control *control, const struct message_plan *plan)
+{
+	for (size_t i = 0; i < control->gone.count; i++) {
+		struct control_gone *gone = &control->gone.items[i];
+		bool away = false;
+
+		for (size_t k = 0; k < plan->away_count; k++)
+			away = away || plan->away[k].first == gone->first;
+		gone->back = gone->back || !away;
+	}
+	control->gone_before = (uint32_t)control->gone.count;
+}
+
 /* What the core asks of the host thread, or tells it. */
 static void publish(struct control *control, const struct action *action)
 {
@@ -77,13 +99,23 @@ static void publish(struct control *control, const struct action *action)
 	if (action->type == WORKER_ACTION_OPEN) {
 		control->plan = action->plan;
 		control->peers = NULL; /* of an older attempt */
+		control->paused = false;
+		mark_back(control, action->plan);
+		atomic_store(&control->pause, 0);
 	} else if (action->type == WORKER_ACTION_CONNECT) {
 		control->peers = action->peers;
+	} else if (action->type == WORKER_ACTION_PAUSE) {
+		control->asked = action->message.u.pause;
+		control->paused = false;
+		atomic_store(&control->pause, control->asked.number);
 	} else {
 		control->state = action->state;
 	}
+	atomic_fetch_add(&control->news, 1);
 	pthread_cond_broadcast(&control->changed);
 	pthread_mutex_unlock(&control->lock);
+	if (control->domain)
+		transport_domain_wake(control->domain);
 }
 
 static void take_gone(struct control *control, const struct message_gone *gone,
@@ -92,7 +124,8 @@ static void take_gone(struct control *control, const struct message_gone *gone,
 	bool kept;
 
 	pthread_mutex_lock(&control->lock);
-	kept = array_add(&control->gone, (struct control_gone){gone->first, gone->count, *why});
+	kept = array_add(&control->gone,
+			 (struct control_gone){gone->first, gone->count, false, *why});
 	atomic_store(&control->gone_count, (uint32_t)control->gone.count);
 	pthread_mutex_unlock(&control->lock);
 	if (!kept) { /* else it would write to them for ever */
@@ -120,6 +153,22 @@ static void send_message(struct control *control, const struct message *message)
 		log_debug("%s not queued", message_type_name(message->type));
 }
 
+static void step(struct control *control, struct worker_event *event);
+
+/* The pause was stored before `begun` is read, and the host does the opposite: who is in the midst of a version is not taken
+ * for one who will stop before it. */
+static void say_how_far(struct control *control, const struct message_pause *pause)
+{
+	uint64_t begun = atomic_load(&control->begun);
+	struct worker_event event = {.type = WORKER_EVENT_PAUSED,
+				     .number = pause->number,
+				     .next = begun + 1,
+				     .version = begun};
+
+	if (control->role == ROLE_TRAINER)
+		step(control, &event);
+}
+
 static void apply(struct control *control, const struct action *action)
 {
 	switch ((enum worker_action_type)action->type) {
@@ -140,6 +189,10 @@ static void apply(struct control *control, const struct action *action)
 		break;
 	case WORKER_ACTION_GONE:
 		take_gone(control, &action->message.u.gone, &action->error);
+		break;
+	case WORKER_ACTION_PAUSE:
+		publish(control, action);
+		say_how_far(control, &action->message.u.pause);
 		break;
 	case WORKER_ACTION_OPEN:
 	case WORKER_ACTION_CONNECT:
@@ -227,6 +280,9 @@ static bool take_posts(struct control *control)
 					      .error = &post.error,
 					      .endpoints = &post.endpoints,
 					      .version = post.version,
+					      .next = post.next,
+					      .attempt = post.attempt,
+					      .number = post.number,
 					      .member = post.member,
 					      .done = post.done};
 		step(control, &event);
@@ -289,6 +345,7 @@ int control_open(struct control **out, const struct control_options *options, st
 	if (!control)
 		return memory_error(error, "opening the control channel", sizeof(*control));
 	snprintf(control->log_name, sizeof(control->log_name), "%s", options->log_name);
+	control->role = options->role;
 	control->wake = -1;
 	pthread_mutex_init(&control->lock, NULL);
 	pthread_condattr_init(&monotonic);
@@ -360,7 +417,7 @@ enum control_request control_next(struct control *control, uint32_t wait_ms,
 			request = CONTROL_CONNECT;
 			*peers = control->peers;
 			control->peers = NULL;
-		} else if (control->state == WORKER_RUN) {
+		} else if (control->state == WORKER_RUN && !control->paused) {
 			request = CONTROL_RUN;
 		}
 		if (request != CONTROL_NOTHING || !wait_change(control, deadline))
@@ -396,9 +453,9 @@ int control_endpoints(struct control *control, struct message_endpoints *endpoin
 	return rc;
 }
 
-int control_connected(struct control *control, struct error *error)
+int control_connected(struct control *control, uint32_t attempt, struct error *error)
 {
-	struct post event = {.type = WORKER_EVENT_CONNECTED};
+	struct post event = {.type = WORKER_EVENT_CONNECTED, .attempt = attempt};
 
 	return post(control, &event, error);
 }
@@ -438,6 +495,56 @@ bool control_gone(struct control *control, uint32_t index, struct control_gone *
 	*gone = control->gone.items[index];
 	pthread_mutex_unlock(&control->lock);
 	return true;
+}
+
+uint32_t control_pause(struct control *control, uint64_t *version)
+{
+	uint32_t number = atomic_load(&control->pause);
+
+	if (!number)
+		return 0;
+	pthread_mutex_lock(&control->lock);
+	*version = control->asked.version;
+	number = control->asked.number;
+	pthread_mutex_unlock(&control->lock);
+	return number;
+}
+
+int control_paused(struct control *control, uint32_t number, uint64_t next, uint64_t version,
+		   struct error *error)
+{
+	struct post event = {.type = WORKER_EVENT_PAUSED,
+			     .number = number,
+			     .done = true,
+			     .next = next,
+			     .version = version};
+
+	pthread_mutex_lock(&control->lock);
+	/* unless it is asked for another version by now: then it goes on up to that one */
+	if (number == control->asked.number && (!next || next >= control->asked.version))
+		control->paused = true;
+	pthread_mutex_unlock(&control->lock);
+	return post(control, &event, error);
+}
+
+void control_begins(struct control *control, uint64_t version)
+{
+	atomic_store(&control->begun, version);
+}
+
+uint32_t control_news(const struct control *control)
+{
+	return atomic_load(&control->news);
+}
+
+uint32_t control_gone_before(struct control *control)
+{
+	uint32_t before;
+
+	pthread_mutex_lock(&control->lock);
+	before = control->gone_before;
+	pthread_mutex_unlock(&control->lock);
+	return before;
 }
 
 bool control_running(const struct control *control)

@@ -41,14 +41,14 @@ void control_attach(struct control *control, struct transport_domain *domain);
 /* Makes the core and starts the thread. What `options` points at must outlive the control. */
 int control_start(struct control *control, const struct worker_core_options *options,
 		  struct error *error);
-/* Waits up to wait_ms for the next request. plan and peers live as long as the control. */
+/* Waits up to wait_ms for the next request. plan and peers live until control_endpoints of another plan has been called. */
 enum control_request control_next(struct control *control, uint32_t wait_ms,
 				  const struct message_plan **plan,
 				  const struct message_peers **peers);
 /* Takes what endpoints owns. */
 int control_endpoints(struct control *control, struct message_endpoints *endpoints,
 		      struct error *error);
-int control_connected(struct control *control, struct error *error);
+int control_connected(struct control *control, uint32_t attempt, struct error *error);
 void control_version(struct control *control, uint64_t version);
 /* This worker failed: the controller tells the others. */
 void control_failure(struct control *control, const struct error *failure, uint64_t version);
@@ -58,9 +58,21 @@ void control_drop(struct control *control, struct member member, const struct er
  * was heard; false: there are not so many. */
 struct control_gone {
 	uint32_t first, count;
+	bool back;             /* another one has come in its place */
 	struct error why;
 };
 bool control_gone(struct control *control, uint32_t index, struct control_gone *gone);
+/* So many of them had left when the plan was made that control_next handed out last. */
+uint32_t control_gone_before(struct control *control);
+/* [any thread] The number of the pause that the job is to make, once the host comes to `version`: see message_pause; 0: of
+ * none. */
+uint32_t control_pause(struct control *control, uint64_t *version);
+/* A trainer begins that version unless control_pause, which it asks next, says otherwise. */
+void control_begins(struct control *control, uint64_t version);
+/* The host has stopped for it, and comes to control_next until that says CONTROL_RUN; see message_paused. */
+int control_paused(struct control *control, uint32_t number, uint64_t next, uint64_t version, struct error *error);
+/* [any thread] Counts what the controller has asked of the host since it ran. */
+uint32_t control_news(const struct control *control);
 bool control_running(const struct control *control);
 bool control_welcomed(const struct control *control); /* by a controller */
 /* Waits until the controller has heard the failure, or said one itself; false: not within wait_ms. */

@@ -38,14 +38,14 @@ static int memory_is_out(struct error *error)
 }
 
 #define TO(state) (1u << WORKER_##state)
-/* state -> the states that may follow; each state of the way to RUN once, in its order */
+/* state -> the states that may follow; with another plan the way to RUN begins anew */
 static const unsigned follows[WORKER_STATE_COUNT] = {
 	[WORKER_HELLO] = TO(HELLO) | TO(DECLARE) | TO(LEAVING) | TO(LEFT) | TO(FAILED),
 	[WORKER_DECLARE] = TO(HELLO) | TO(PLANNED) | TO(LEAVING) | TO(FAILED),
-	[WORKER_PLANNED] = TO(CONNECTING) | TO(LEAVING) | TO(FAILED),
-	[WORKER_CONNECTING] = TO(CONNECTED) | TO(LEAVING) | TO(FAILED),
-	[WORKER_CONNECTED] = TO(RUN) | TO(LEAVING) | TO(FAILED),
-	[WORKER_RUN] = TO(LEAVING) | TO(FAILED),
+	[WORKER_PLANNED] = TO(PLANNED) | TO(CONNECTING) | TO(LEAVING) | TO(FAILED),
+	[WORKER_CONNECTING] = TO(PLANNED) | TO(CONNECTED) | TO(LEAVING) | TO(FAILED),
+	[WORKER_CONNECTED] = TO(PLANNED) | TO(RUN) | TO(LEAVING) | TO(FAILED),
+	[WORKER_RUN] = TO(PLANNED) | TO(LEAVING) | TO(FAILED),
 	[WORKER_LEAVING] = TO(LEFT) | TO(FAILED),
 };
 
@@ -59,6 +59,12 @@ void core_enter(struct worker_core *core, enum worker_state state)
 	if (state == WORKER_FAILED)
 		action->error = core->failure;
 	say_latest(core);
+}
+
+bool core_is_taken_in(const struct worker_core *core)
+{
+	return core->state >= WORKER_DECLARE &&
+	       (core->runs || core->paused_over || core->former_plans.count);
 }
 
 void core_fail(struct worker_core *core, const struct error *why, uint32_t told)
@@ -108,14 +114,15 @@ static void take_endpoints(struct worker_core *core, const struct message_endpoi
 {
 	struct message borrowed = {.type = MESSAGE_ENDPOINTS, .u.endpoints = *endpoints};
 
-	if (core->state != WORKER_PLANNED || core->endpoints_ready)
+	if (core->state != WORKER_PLANNED || core->endpoints_ready ||
+	    endpoints->attempt != core->plan.u.plan.attempt)
 		return;
-	borrowed.u.endpoints.attempt = core->plan.u.plan.attempt;
 	if (message_copy(&core->endpoints, &borrowed, NULL)) {
 		core->actions->failed = true;
 		return;
 	}
 	core->endpoints_ready = true;
+	core_forget_plans(core);
 	say_latest(core);
 }
 
@@ -127,7 +134,7 @@ static void beat(struct worker_core *core)
 		return;
 	core->beat_ms = core->now_ms + core->heartbeat_ms;
 	message.u.heartbeat.sequence = ++core->sequence;
-	message.u.heartbeat.gone = (uint32_t)core->left.count;
+	message.u.heartbeat.gone = heard_gone(core);
 	say_copy(core, &message);
 }
 
@@ -136,12 +143,29 @@ static void take_drop(struct worker_core *core, const struct worker_event *event
 {
 	struct drop drop = {event->member, *event->error, event->version};
 
-	WEFT_ASSERT(have_plan(core) && core->plan.u.plan.continues);
-	if (core->state != WORKER_RUN || hear_is_gone(core, drop.member))
+	if (!goes_on(core) || hear_is_gone(core, drop.member))
 		return;
 	if (!array_add(&core->drops, drop))
 		core->actions->failed = true;
 	say_latest(core);
+}
+
+/* Of the pause that was asked for last. */
+static void take_paused(struct worker_core *core, const struct worker_event *event)
+{
+	if (core->state != WORKER_RUN || event->number != core->pause.number ||
+	    (event->done && event->next && event->next < core->pause.version))
+		return;
+	core->paused =
+		(struct message_paused){event->number, event->done, event->next, event->version};
+	say_latest(core);
+}
+
+void core_forget_plans(struct worker_core *core)
+{
+	for (size_t i = 0; i < core->former_plans.count; i++)
+		message_fini(&core->former_plans.items[i]);
+	core->former_plans.count = 0;
 }
 
 /* With a last heartbeat: who goes on and needs it is told up to which version it came. */
@@ -235,7 +259,7 @@ static void check_join(struct worker_core *core)
 	uint64_t waited = core->now_ms - core->joining.since_ms;
 	uint64_t limit = core->options.join_timeout_ms;
 
-	if (core->state > WORKER_CONNECTED)
+	if (core->state > WORKER_CONNECTED || core_is_taken_in(core))
 		return;
 	if (core->owed.code == ERROR_NONE)
 		say_unreached(core);
@@ -290,8 +314,11 @@ static void take(struct worker_core *core, const struct worker_event *event)
 		take_endpoints(core, event->endpoints);
 		break;
 	case WORKER_EVENT_CONNECTED:
-		if (core->state == WORKER_CONNECTING)
+		if (core->state == WORKER_CONNECTING && event->attempt == core->plan.u.plan.attempt)
 			core_enter(core, WORKER_CONNECTED);
+		break;
+	case WORKER_EVENT_PAUSED:
+		take_paused(core, event);
 		break;
 	case WORKER_EVENT_FAILURE:
 		host_failed(core, event->error);
@@ -372,9 +399,9 @@ uint64_t worker_core_deadline_ms(const struct worker_core *core)
 
 	if (says_no_more(core))
 		return deadline;
-	if (say_resends(core->state))
+	if (say_resends(core->state) || core->drops.count)
 		sooner(&deadline, core->resend_ms);
-	if (core->state <= WORKER_CONNECTED)
+	if (core->state <= WORKER_CONNECTED && !core_is_taken_in(core))
 		sooner(&deadline, core->expired_ms ? core->expired_ms + EXPIRED_MS
 						   : patience_next_ms(&core->joining, limit));
 	if (core->state >= WORKER_DECLARE && core->state <= WORKER_RUN) {
@@ -421,6 +448,8 @@ void worker_core_free(struct worker_core **out)
 	message_fini(&core->plan);
 	message_fini(&core->peers);
 	message_fini(&core->endpoints);
+	core_forget_plans(core);
+	array_free(&core->former_plans);
 	array_free(&core->drops);
 	array_free(&core->left);
 	memory_free(core);

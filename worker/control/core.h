@@ -9,6 +9,11 @@
  * Where the plan continues without an engine that is lost, RUN stays RUN: whom the host drops is told to the controller
  * until it says that these are gone, as it does of those that others dropped.
  *
+ *   RUN ─ pause ► RUN, the host does nothing any more (PAUSED) ─ plan ► PLANNED ─ .. ─ go ► RUN
+ *
+ * Where an engine comes in, all of it is planned and exchanged again; and again where one goes meanwhile. A worker that comes
+ * to a job that runs waits for that as long as the controller answers: it is for trainers to begin an update.
+ *
  * The latest unanswered message is sent again every resend_ms. Another controller incarnation
  * means a restart: before the plan the worker starts over with hello, after it it fails.
  * A leave is answered by a heartbeat of sequence 0; unanswered, it counts as heard after
@@ -46,7 +51,9 @@ enum worker_event_type {
 	WORKER_EVENT_BROKEN,      /* error: bytes that did not decode */
 	WORKER_EVENT_TICK,
 	WORKER_EVENT_ENDPOINTS,   /* endpoints: the shell opened them after OPEN (leg 1) */
-	WORKER_EVENT_CONNECTED,   /* the shell connected all after CONNECT (leg 3) */
+	WORKER_EVENT_CONNECTED,   /* the shell connected all of plan `attempt` after CONNECT (leg 3) */
+	WORKER_EVENT_PAUSED,      /* after PAUSE `number`: the host has stopped (done), or how far it is; next, version as in
+				     message_paused */
 	WORKER_EVENT_FAILURE,     /* the worker itself failed: error, version; before the welcome it
 				     stays in HELLO until it could say so */
 	WORKER_EVENT_DROP,        /* the host goes on without `member`: error, version */
@@ -62,7 +69,8 @@ struct worker_event {
 					      frees the rest with message_fini */
 	const struct error *error;
 	const struct message_endpoints *endpoints; /* copied */
-	uint64_t version;
+	uint64_t version, next;
+	uint32_t attempt, number;
 	struct member member;
 	bool done;
 };
@@ -70,9 +78,11 @@ struct worker_event {
 enum worker_action_type {
 	WORKER_ACTION_SEND = ACTION_SEND,
 	WORKER_ACTION_LOG = ACTION_LOG,
-	WORKER_ACTION_OPEN = ACTION_OWN, /* plan: open an endpoint per peer, answer with ENDPOINTS;
-					    the core's, for its life */
-	WORKER_ACTION_CONNECT,  /* peers: connect, answer with CONNECTED; the core's, for its life */
+	WORKER_ACTION_OPEN = ACTION_OWN, /* plan: open an endpoint per peer, answer with ENDPOINTS; the core's, which keeps
+					    it and its peers until it has the ENDPOINTS of another one */
+	WORKER_ACTION_CONNECT,  /* peers: connect, answer with CONNECTED */
+	WORKER_ACTION_PAUSE,    /* message.u.pause: the host is to stop as that says, answer with PAUSED, of a trainer at
+				   once too */
 	WORKER_ACTION_GONE,     /* message.u.gone, without its text: those have left, for the reason `error` */
 	WORKER_ACTION_STATE     /* state changed; error set when FAILED */
 };

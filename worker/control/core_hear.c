@@ -38,7 +38,7 @@ static void start_over(struct worker_core *core, uint64_t other)
 		core->controller = 0;
 	}
 	core->epoch = 0;
-	core->wanted = false;
+	core->wanted = core->runs = false;
 	core_enter(core, WORKER_HELLO);
 }
 
@@ -47,15 +47,22 @@ static void on_welcome(struct worker_core *core, struct message *message)
 	if (core->state != WORKER_HELLO)
 		return;
 	core->controller = message->u.welcome.controller;
+	core->runs = message->u.welcome.runs;
 	core->epoch = message->epoch;
 	core->heartbeat_ms = message->u.welcome.heartbeat_ms;
 	core->lost_ms = message->u.welcome.lost_ms;
 	core->heard_ms = core->now_ms;
 	core->beat_ms = core->now_ms + core->heartbeat_ms;
-	if (core->owed.code != ERROR_NONE)
+	if (core->owed.code != ERROR_NONE) {
 		core_fail(core, &core->owed, FAILURE_SENDS);
-	else
-		core_enter(core, WORKER_DECLARE);
+		return;
+	}
+	core_enter(core, WORKER_DECLARE);
+	if (core->runs)
+		say(core, true,
+		    "the job at %s runs: this engine comes in when all its ranks are here and "
+		    "trainers begin their next update",
+		    core->options.controller);
 }
 
 static void on_refuse(struct worker_core *core, struct message *message)
@@ -84,11 +91,39 @@ static void on_want(struct worker_core *core, struct message *message)
 	core->wanted = ours;
 }
 
+/* Another one, after a pause; or in the place of one that is being exchanged. Who is gone of the last one is heard first. */
+static bool is_next_plan(const struct worker_core *core, const struct message_plan *plan)
+{
+	return goes_on(core) && plan->attempt > core->plan.u.plan.attempt &&
+	       (core->state != WORKER_RUN || core->paused.stopped) &&
+	       plan->gone == heard_gone(core);
+}
+
+static void keep_former(struct worker_core *core, struct message *message)
+{
+	if (!array_add(&core->former_plans, *message)) {
+		core->actions->failed = true;
+		message_fini(message);
+	}
+	*message = (struct message){0};
+}
+
 static void on_plan(struct worker_core *core, struct message *message)
 {
-	if (core->state != WORKER_DECLARE)
+	if (core->state != WORKER_DECLARE && !is_next_plan(core, &message->u.plan))
 		return;
-	WEFT_ASSERT(!have_plan(core));
+	WEFT_ASSERT_OP(core->state == WORKER_DECLARE, ==, !have_plan(core));
+	if (have_plan(core)) {
+		keep_former(core, &core->plan);
+		keep_former(core, &core->peers);
+		message_fini(&core->endpoints);
+		core->endpoints_ready = false;
+		core->paused_over = core->pause.number;
+		core->paused = (struct message_paused){0};
+		core->drops.count = 0;
+	}
+	core->left_before = message->u.plan.gone;
+	core->left.count = 0;
 	core->plan = *message;
 	*message = (struct message){0};
 	say(core, false, "plan attempt %u: %zu rows, %zu peers", core->plan.u.plan.attempt,
@@ -163,7 +198,7 @@ static void on_gone(struct worker_core *core, struct message *message)
 	struct action *action;
 	size_t kept = 0;
 
-	if (core->state != WORKER_RUN || gone->number != core->left.count + 1)
+	if (!goes_on(core) || gone->number != heard_gone(core) + 1)
 		return;
 	if (!array_add(&core->left, (struct left){gone->first, gone->count})) {
 		core->actions->failed = true;
@@ -181,13 +216,29 @@ static void on_gone(struct worker_core *core, struct message *message)
 	error_set(&action->error, (enum error_code)gone->code, "%s", gone->text);
 }
 
+/* Asked again until it is answered; and anew, for a later version, by a controller whose trainers were not before one. */
+static void on_pause(struct worker_core *core, struct message *message)
+{
+	const struct message_pause *pause = &message->u.pause;
+	bool anew = pause->number != core->pause.number || pause->version != core->pause.version;
+
+	if (core->state != WORKER_RUN || pause->number <= core->paused_over ||
+	    pause->number < core->pause.number)
+		return;
+	core->pause = *pause;
+	if (!anew)
+		return;
+	core->paused = (struct message_paused){0};
+	action_push(core->actions, WORKER_ACTION_PAUSE)->message.u.pause = *pause;
+}
+
 typedef void (*handler)(struct worker_core *, struct message *);
 static const handler handlers[MESSAGE_TYPE_COUNT] = {
 	[MESSAGE_WELCOME] = on_welcome, [MESSAGE_REFUSE] = on_refuse,
 	[MESSAGE_WANT] = on_want,	[MESSAGE_PLAN] = on_plan,
 	[MESSAGE_PEERS] = on_peers,	[MESSAGE_GO] = on_go,
 	[MESSAGE_LOST] = on_lost,	[MESSAGE_HEARTBEAT] = on_heartbeat,
-	[MESSAGE_GONE] = on_gone,
+	[MESSAGE_GONE] = on_gone,	[MESSAGE_PAUSE] = on_pause,
 };
 
 void hear_message(struct worker_core *core, struct message *message)

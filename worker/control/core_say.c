@@ -76,6 +76,14 @@ void say_failure(struct worker_core *core)
 	say_copy(core, &message);
 }
 
+static void send_paused(struct worker_core *core)
+{
+	struct message message = {.type = MESSAGE_PAUSED, .u.paused = core->paused};
+
+	if (core->paused.number)
+		say_copy(core, &message);
+}
+
 static void send_drops(struct worker_core *core)
 {
 	for (size_t i = 0; i < core->drops.count; i++) {
@@ -92,7 +100,7 @@ static void send_drops(struct worker_core *core)
 static void (*const resends[WORKER_STATE_COUNT])(struct worker_core *) = {
 	[WORKER_HELLO] = send_hello,	   [WORKER_DECLARE] = send_declare,
 	[WORKER_PLANNED] = send_endpoints, [WORKER_CONNECTED] = send_connected,
-	[WORKER_RUN] = send_drops,	   [WORKER_LEAVING] = say_leave,
+	[WORKER_RUN] = send_paused,	   [WORKER_LEAVING] = say_leave,
 	[WORKER_FAILED] = say_failure,
 };
 
@@ -101,6 +109,8 @@ void say_latest(struct worker_core *core)
 	core->resend_ms = core->now_ms + core->options.resend_ms;
 	if (resends[core->state])
 		resends[core->state](core);
+	if (goes_on(core))
+		send_drops(core);
 }
 
 bool say_resends(enum worker_state state)

@@ -38,6 +38,7 @@ struct worker_core {
 	uint32_t heartbeat_ms, lost_ms;
 	struct patience joining;
 	uint64_t heard_ms, beat_ms, resend_ms, stepped_ms, leaving_ms;
+	bool runs;			/* it came to a job that runs, which takes it in */
 	uint64_t expired_ms;		/* when the join deadline passed; 0: it has not */
 	bool unreached, said_unreached; /* something stands between the controller and us */
 	struct error unreached_why;
@@ -46,9 +47,14 @@ struct worker_core {
 	uint32_t failure_sends; /* still to go */
 	struct error failure;
 	struct error owed; /* it failed before the controller was known, who is told first */
-	struct message plan, peers, endpoints; /* kept for life; zeroed until they are here */
+	struct message plan, peers, endpoints; /* the last ones; zeroed until they are here */
+	ARRAY(struct message) former_plans;    /* and their peers: the host may be at one of them */
+	struct message_pause pause;            /* the last one asked for; number 0: none was */
+	struct message_paused paused;          /* the answer; number 0: none yet */
+	uint32_t paused_over;                  /* pauses up to this one have ended in a plan */
+	uint32_t left_before;                  /* engines that had left when the plan was made */
 	ARRAY(struct drop) drops;
-	ARRAY(struct left) left; /* of each `gone` that was heard */
+	ARRAY(struct left) left; /* of each `gone` that was heard since then */
 	/* of the running step */
 	struct actions *actions;
 	uint64_t now_ms;
@@ -69,10 +75,27 @@ static inline bool have_peers(const struct worker_core *core)
 	return core->peers.type == MESSAGE_PEERS;
 }
 
+/* How many engines it knows to have left. */
+static inline uint32_t heard_gone(const struct worker_core *core)
+{
+	return core->left_before + (uint32_t)core->left.count;
+}
+
+/* It has a plan, and goes on without engines that leave. */
+static inline bool goes_on(const struct worker_core *core)
+{
+	return have_plan(core) && core->plan.u.plan.continues && core->state >= WORKER_PLANNED &&
+	       core->state <= WORKER_RUN;
+}
+
 /* core.c */
 void core_enter(struct worker_core *core, enum worker_state state);
 /* `told`: how many times the controller is to hear it; 0 when it said so itself. */
 void core_fail(struct worker_core *core, const struct error *why, uint32_t told);
+/* A job that has run before takes it in, or goes on with it: the controller has the deadline, and knows who is missing. */
+bool core_is_taken_in(const struct worker_core *core);
+/* The host is at the last one. */
+void core_forget_plans(struct worker_core *core);
 /* The controller told the job's end. */
 void core_told_the_end(struct worker_core *core, int code, const char *text);
 

@@ -44,6 +44,7 @@ static void *run(void *context)
 {
 	struct watch *watch = context;
 	uint64_t seen = watch->seen;
+	uint32_t heard = control_news(watch->control);
 	bool failed = false;
 
 	pthread_setname_np(pthread_self(), "weft-watch");
@@ -59,9 +60,10 @@ static void *run(void *context)
 		if (deadline && clock_ns() >= deadline &&
 		    atomic_compare_exchange_strong(&watch->deadline_ns, &deadline, 0))
 			watch_tell(watch); /* once a try: the next one says who is missing */
-		if (count != seen)
+		if (count != seen || control_news(watch->control) != heard)
 			watch_tell(watch);
 		seen = count;
+		heard = control_news(watch->control);
 		if (!failed && control_failed(watch->control)) {
 			failed = true;
 			watch_tell(watch);

@@ -73,6 +73,7 @@ struct epoch {
 	struct peer *peers;                /* as plan->peers: those that bytes go to or come from, */
 	size_t peer_count;
 	struct peer *mates;                /* and behind them inference ranks that this one agrees with: the first of */
+	size_t at;                         /* the peer that was last connected to or probed, or tried to be */
 	size_t mate_count;                 /* them decides for it if its rank is lower, and it for the others */
 	struct transport_region *word;     /* where there are mates: see epoch_word */
 	struct send_plan send;             /* trainer */

@@ -292,6 +292,7 @@ int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64
 		struct peer *peer = &epoch->peers[i];
 		int rc;
 
+		epoch->at = i;
 		peer->theirs = find_theirs(peers, peer->plan->member);
 		if (!peer->theirs)
 			return error_set(error, ERROR_MESSAGE,
@@ -315,6 +316,9 @@ int epoch_probe(struct epoch *epoch, uint64_t deadline_ns, struct error *error)
 	for (size_t i = 0; i < all_peers(epoch); i++) {
 		int rc = health_check(epoch->options.health, error);
 
+		if (epoch->peers[i].gone)
+			continue;
+		epoch->at = i;
 		if (!rc)
 			rc = transport_endpoint_probe(epoch->peers[i].endpoint, deadline_ns, error);
 		if (rc)

@@ -62,9 +62,14 @@ struct sender {
 	uint64_t begin_ns, writing_since_ns;
 	weft_stats stats;              /* those that the schedule does not count */
 
+	uint64_t ended;                /* the last version that was */
+	uint64_t begun;                /* .. and that was begun, of the epochs before */
+	struct schedule_counts counts; /* of those */
+
 	bool cut;                      /* the update that is given up was cut by an interrupt */
 	bool unfinished;               /* the last update was given up, or could not begin */
 
+	pthread_mutex_t life;          /* of what an epoch owns, for who looks at figures; before all others */
 	pthread_mutex_t lock;
 	pthread_cond_t changed, work;
 	pthread_t threads[PACK_THREADS_MAX];
@@ -98,6 +103,8 @@ static inline uint32_t executor_wait_ms(const struct sender *sender)
 void executor_hear_gone(struct sender *sender);
 /* Nor does that one, which was not reached, if the plan allows it, and that is why: true. The controller is told. */
 bool executor_drop(struct sender *sender, uint32_t peer, const struct error *why);
+/* What can be the peer's fault, or the path's to it. */
+bool executor_is_of_peer(enum error_code code);
 /* Without the lock, and no call is under way: endpoints and memory of those that are gone are let go of. */
 void executor_let_go(struct sender *sender);
 

@@ -144,15 +144,21 @@ static int ask_begin(struct sender *sender, struct task *task, struct step *step
 	return rc;
 }
 
-/* 0, an error, or 1: not yet, and *until_ns is when to look again at the latest. */
+/* 0, an error, SENDER_PAUSES, or 1: not yet, and *until_ns is when to look again at the latest. */
 static int look(struct sender *sender, struct task *task, uint64_t *until_ns, struct error *error)
 {
 	uint64_t version = task->own->version;
 	struct step step;
 	int rc = health_check(sender->health, error);
+	uint64_t from;
 
 	if (rc)
 		return rc;
+	if (sender->health->control) {
+		control_begins(sender->health->control, version);
+		if (control_pause(sender->health->control, &from) && version >= from)
+			return SENDER_PAUSES;
+	}
 	rc = ask_begin(sender, task, &step, error);
 	if (!rc && step.kind == STEP_DONE)
 		return 0;
@@ -209,18 +215,34 @@ int sender_begin(struct sender *sender, uint64_t version, bool block, struct err
 	call_init(&call, CALL_BEGIN, sender->attempt.deadline_ns, error);
 	call.version = version;
 	task_init(&task, &call);
-	while (!rc && (rc = look(sender, &task, &until, error)) > 0 && block) {
+	while (!rc && (rc = look(sender, &task, &until, error)) == 1 && block) {
 		uint64_t slice = clock_deadline_ns(WAIT_SLICE_MS);
 
 		seen = transport_signal_wait(sender->epoch->options.domain, seen,
 					     slice < until ? slice : until);
 		rc = 0;
 	}
+	if (rc == SENDER_PAUSES) {
+		sender->attempt.open = false;
+		sender->unfinished = true;
+		watch_deadline(sender->watch, 0);
+		return rc;
+	}
 	/* a try that the host interrupts goes on with its clock */
 	if (rc <= 0 && (block || rc != -(int)ERROR_INTERRUPTED || sender->health->failed))
 		return finish_begin(sender, rc);
 	sender->unfinished = true; /* who closes now has not done his work */
 	return rc < 0 ? rc : WEFT_AGAIN;
+}
+
+bool sender_drop(struct sender *sender, uint32_t peer, const struct error *why)
+{
+	bool dropped;
+
+	pthread_mutex_lock(&sender->lock);
+	dropped = executor_drop(sender, peer, why);
+	pthread_mutex_unlock(&sender->lock);
+	return dropped;
 }
 
 /* ---- inside an update ---- */
@@ -482,6 +504,7 @@ static int finish(struct sender *sender, struct error *error)
 	if (!rc)
 		rc = run_version(sender, CALL_END, error);
 	if (!rc) {
+		sender->ended = version;
 		sender->stats.updates++;
 		sender->stats.update_ns = clock_ns() - sender->begin_ns;
 	}

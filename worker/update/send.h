@@ -11,7 +11,8 @@
 #include "worker/update/executor.h"
 
 /* block: until every target accepts the version. Else WEFT_AGAIN when not all do yet; the clock of the
- * first try of a version goes on. */
+ * first try of a version goes on. SENDER_PAUSES, before anything is begun: the job is to make that pause. */
+#define SENDER_PAUSES 100
 int sender_begin(struct sender *sender, uint64_t version, bool block, struct error *error);
 int sender_write(struct sender *sender, uint32_t id, const void *data, uint64_t bytes,
 		 struct error *error);
@@ -28,6 +29,8 @@ int sender_end(struct sender *sender, struct error *error);
 int sender_abort(struct sender *sender, const char *why, struct error *error);
 int sender_replay(struct sender *sender, uint64_t version, struct error *error);
 
+/* That path to that peer does not work: it is gone on without, if the plan allows it. */
+bool sender_drop(struct sender *sender, uint32_t peer, const struct error *why);
 /* The version of the update that is open; 0: none. */
 uint64_t sender_open_version(const struct sender *sender);
 /* Sets what a trainer counts. */

@@ -20,6 +20,7 @@ void sender_init(struct sender *sender, struct health *health, struct watch *wat
 
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_mutex_init(&sender->life, NULL);
 	pthread_mutex_init(&sender->lock, NULL);
 	pthread_cond_init(&sender->changed, &attributes);
 	pthread_cond_init(&sender->work, NULL);
@@ -30,6 +31,7 @@ void sender_init(struct sender *sender, struct health *health, struct watch *wat
 
 void sender_fini(struct sender *sender)
 {
+	pthread_mutex_destroy(&sender->life);
 	pthread_mutex_destroy(&sender->lock);
 	pthread_cond_destroy(&sender->changed);
 	pthread_cond_destroy(&sender->work);
@@ -194,7 +196,8 @@ static uint64_t staging(const struct send_plan *plan)
 	return most;
 }
 
-int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads, struct error *error)
+static int open_epoch(struct sender *sender, struct epoch *epoch, uint32_t threads,
+		      struct error *error)
 {
 	struct schedule_options options = {
 		.plan = &epoch->send,
@@ -221,14 +224,43 @@ int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads, st
 	if (epoch->send.entries_region)
 		options.entries = transport_region_memory(epoch->send.entries_region);
 	rc = schedule_open(&sender->schedule, &options, error);
+	sender->schedule.last_version = sender->begun;
+	sender->schedule.counts = sender->counts;
+	if (sender->health->control)
+		sender->gone_heard = control_gone_before(sender->health->control);
 	if (!rc && epoch->send.device && epoch->send.scheduled)
 		rc = lanes_open(&sender->lanes, epoch->send.device, staging(&epoch->send), error);
 	return rc ? rc : start_threads(sender, threads, error);
 }
 
-void sender_close(struct sender *sender)
+int sender_open(struct sender *sender, struct epoch *epoch, uint32_t threads, struct error *error)
 {
-	stop_threads(sender);
+	int rc;
+
+	pthread_mutex_lock(&sender->life);
+	rc = open_epoch(sender, epoch, threads, error);
+	pthread_mutex_unlock(&sender->life);
+	return rc;
+}
+
+/* What is counted from one epoch to the next. */
+static void keep_figures(struct sender *sender)
+{
+	sender->begun = sender->schedule.last_version;
+	sender->counts = sender->schedule.counts;
+	if (sender->epoch->send.batch)
+		sender->stats.launches += batch_launches(sender->epoch->send.batch);
+	if (sender->lanes)
+		sender->stats.launches += lanes_launches(sender->lanes);
+	for (size_t p = 0; p < sender->epoch->peer_count; p++)
+		peer_figures(&sender->epoch->peers[p], &sender->stats.writes,
+			     &sender->stats.chunks);
+}
+
+static void close_epoch(struct sender *sender)
+{
+	if (sender->epoch)
+		keep_figures(sender);
 	for (uint32_t w = 0; sender->wire && w < sender->wires; w++)
 		pthread_mutex_destroy(&sender->wire[w]);
 	sender->wire = NULL;
@@ -244,6 +276,14 @@ void sender_close(struct sender *sender)
 	epoch_release(&sender->epoch);
 }
 
+void sender_close(struct sender *sender)
+{
+	stop_threads(sender);
+	pthread_mutex_lock(&sender->life);
+	close_epoch(sender);
+	pthread_mutex_unlock(&sender->life);
+}
+
 /* ---- figures ---- */
 
 uint64_t sender_open_version(const struct sender *sender)
@@ -251,9 +291,10 @@ uint64_t sender_open_version(const struct sender *sender)
 	return sender->schedule.state == UPDATE_CLOSED ? 0 : sender->schedule.version;
 }
 
-void sender_figures(struct sender *sender, weft_stats *stats)
+static void figures(struct sender *sender, weft_stats *stats)
 {
-	const struct schedule_counts *counts = &sender->schedule.counts;
+	const struct schedule_counts *counts =
+		sender->epoch ? &sender->schedule.counts : &sender->counts;
 
 	pthread_mutex_lock(&sender->lock);
 	*stats = sender->stats;
@@ -265,7 +306,7 @@ void sender_figures(struct sender *sender, weft_stats *stats)
 	stats->packed_bytes = counts->packed_bytes;
 	stats->parts_copacked = counts->copacked;
 	if (sender->epoch && sender->epoch->send.batch)
-		stats->launches = batch_launches(sender->epoch->send.batch);
+		stats->launches += batch_launches(sender->epoch->send.batch);
 	if (sender->lanes)
 		stats->launches += lanes_launches(sender->lanes);
 	pthread_mutex_unlock(&sender->lock);
@@ -276,4 +317,11 @@ void sender_figures(struct sender *sender, weft_stats *stats)
 		peer_figures(&sender->epoch->peers[p], &stats->writes, &stats->chunks);
 		pthread_mutex_unlock(wire);
 	}
+}
+
+void sender_figures(struct sender *sender, weft_stats *stats)
+{
+	pthread_mutex_lock(&sender->life);
+	figures(sender, stats);
+	pthread_mutex_unlock(&sender->life);
 }

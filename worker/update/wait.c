@@ -105,12 +105,14 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 					      epoch->peers[p].landed_bytes};
 	receiver_init(&waiter->receiver, waiter->peers, count, waiter->links, epoch->plan->digest,
 		      epoch->sums);
+	waiter->receiver.past = waiter->past;
 	rc = open_device(waiter, error);
 	return rc ? rc : waiter_meets_open(waiter, error);
 }
 
 void waiter_close(struct waiter *waiter)
 {
+	waiter->past = waiter->receiver.past;
 	waiter_meets_close(waiter);
 	/* before anything is unpinned, released or unmapped that it may touch */
 	if (waiter->epoch && waiter->epoch->options.params->device)
@@ -565,6 +567,22 @@ static struct receive_event late(const struct waiter *waiter, const struct recei
 	return (struct receive_event){.kind = RECEIVE_FAILED, .error = &heard->error};
 }
 
+/* The job is to make a pause, and of what is waited for nothing is on its way: what trainers have ended, up to that version, is
+ * published or past. */
+static bool pauses(const struct waiter *waiter, uint64_t version)
+{
+	const struct receiver *receiver = &waiter->receiver;
+	struct control *control = waiter->health->control;
+	uint64_t ended, done = versions_published(waiter->versions);
+
+	if (!control || !control_pause(control, &ended))
+		return false;
+	if (receiver->phase > RECEIVE_COUNTING)
+		return false;
+	done = receiver->past > done ? receiver->past : done;
+	return done >= ended || version > ended;
+}
+
 /* From the event on, to the end or, where it does not block, to where it would sleep. */
 static int run(struct waiter *waiter, struct receive_event event, bool block, struct error *error)
 {
@@ -581,6 +599,9 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 			publish(waiter, step.version);
 			return 0;
 		}
+		if ((step.kind == RECEIVE_WAIT || step.kind == RECEIVE_MEET) &&
+		    pauses(waiter, waiter->receiver.wanted))
+			return WAITER_PAUSES;
 		if (step.kind != RECEIVE_WAIT && step.kind != RECEIVE_MEET)
 			event = act(waiter, &step, &heard);
 		else if (step.kind == RECEIVE_MEET && meet(waiter, &step, &heard, &event))
@@ -655,6 +676,8 @@ int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bo
 		return wait_prepared(waiter, version, published, error);
 	rc = receive_check(&waiter->receiver, version, versions_published(waiter->versions),
 			   atomic_load(&waiter->versions->tainted), &done, error);
+	if (!rc && !done && pauses(waiter, version))
+		return WAITER_PAUSES;
 	if (!rc && !done) {
 		if (block || !tried)
 			event = opens(waiter, version, timeout_ms);

@@ -57,6 +57,7 @@ struct waiter {
 	bool installing;           /* staged: readers' memory may have changed */
 	uint64_t installs_ns, paused_ns; /* when that began, and when readers lost their version */
 	bool unfinished;           /* the last wait failed */
+	uint64_t past;             /* receiver.past, of the epochs before */
 	weft_stats stats;
 };
 
@@ -65,7 +66,9 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 		struct versions *versions, struct watch *watch, struct error *error);
 void waiter_close(struct waiter *waiter);
 /* weft_update_wait, or, without block, weft_update_try_wait: WEFT_AGAIN when there is more to come.
- * Version 0 is the next one; *published may be NULL. */
+ * Version 0 is the next one; *published may be NULL. WAITER_PAUSES: the job is to make that pause, and nothing is on its way
+ * to this rank that it waits for. */
+#define WAITER_PAUSES 100
 int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
 		uint64_t *published, struct error *error);
 /* weft_commit_at. */

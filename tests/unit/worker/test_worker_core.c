@@ -2,190 +2,7 @@
  *
  * Edges of the worker's control core that a whole simulated job does not single out.
  */
-#include "worker/control/core.h"
-
-#include "base/array.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#define JOB	   "demo"
-#define CONTROLLER 0xc0deu
-
-struct bench {
-	struct holding holding;
-	struct worker_core *core;
-	struct actions actions;
-	uint64_t now;
-};
-
-static void build_holding(struct holding *holding)
-{
-	uint64_t shape[2] = {4, 4};
-	struct box box = box_whole(2, shape);
-
-	holding_init(holding);
-	assert_int_equal(holding_add_tensor(holding, "w", DTYPE_F32, 2, shape, 0, NULL), 0);
-	assert_int_equal(holding_add(holding, 0, &box, NULL), 0);
-	assert_int_equal(holding_finish(holding, NULL), 0);
-}
-
-static struct worker_core_options options_of(const struct bench *bench)
-{
-	return (struct worker_core_options){.job = JOB,
-					    .controller = "tcp://head:29600",
-					    .hello = {.role = ROLE_TRAINER,
-						      .incarnation = 7,
-						      .host = (char *)"a",
-						      .host_id = (char *)"boot",
-						      .pid = 11},
-					    .declare = {.model = (char *)"m",
-							.train = (char *)"t",
-							.infer = (char *)"i",
-							.transport = (char *)"shm",
-							.digest = holding_digest(&bench->holding)},
-					    .holding = &bench->holding,
-					    .join_timeout_ms = 20000};
-}
-
-static int set_up(void **state)
-{
-	struct bench *bench = memory_zalloc(1, sizeof(*bench));
-	struct worker_core_options options;
-
-	build_holding(&bench->holding);
-	options = options_of(bench);
-	assert_int_equal(worker_core_new(&bench->core, &options, 0, NULL), 0);
-	*state = bench;
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	struct bench *bench = *state;
-
-	actions_clear(&bench->actions);
-	worker_core_free(&bench->core);
-	holding_fini(&bench->holding);
-	memory_free(bench);
-	return 0;
-}
-
-static int step(struct bench *bench, struct worker_event event)
-{
-	struct error error;
-
-	actions_clear(&bench->actions);
-	event.now_ms = bench->now;
-	return worker_core_step(bench->core, &event, &bench->actions, &error);
-}
-
-static void tick(struct bench *bench, uint64_t now)
-{
-	bench->now = now;
-	assert_int_equal(step(bench, (struct worker_event){.type = WORKER_EVENT_TICK}), 0);
-}
-
-/* As the controller would send it; epoch 1. */
-static struct message from_controller(enum message_type type)
-{
-	struct message message = {.type = type, .job = JOB, .epoch = 1, .from = CONTROLLER};
-
-	return message;
-}
-
-static void receive(struct bench *bench, struct message message)
-{
-	assert_int_equal(step(bench, (struct worker_event){.type = WORKER_EVENT_RECEIVED,
-							   .message = &message}),
-			 0);
-	message_fini(&message);
-}
-
-static void receive_welcome(struct bench *bench)
-{
-	struct message message = from_controller(MESSAGE_WELCOME);
-
-	message.u.welcome = (struct message_welcome){500, 5000, CONTROLLER};
-	receive(bench, message);
-}
-
-static void receive_want(struct bench *bench, bool ours)
-{
-	struct message message = from_controller(MESSAGE_WANT);
-
-	if (ours) {
-		message.u.want.digests = memory_alloc(sizeof(struct digest));
-		message.u.want.digests[0] = holding_digest(&bench->holding);
-		message.u.want.digest_count = 1;
-	}
-	receive(bench, message);
-}
-
-static void receive_plan(struct bench *bench)
-{
-	struct message message = from_controller(MESSAGE_PLAN);
-
-	message.u.plan.attempt = 1;
-	message.u.plan.policy = memory_string("greedy");
-	message.u.plan.order = memory_string("rotated");
-	receive(bench, message);
-}
-
-static void receive_refuse(struct bench *bench, enum error_code code, const char *text)
-{
-	struct message message = from_controller(MESSAGE_REFUSE);
-
-	message.u.refuse.code = (int)code;
-	message.u.refuse.text = memory_string(text);
-	receive(bench, message);
-}
-
-static const struct message *sent(const struct bench *bench, enum message_type type)
-{
-	for (size_t i = 0; i < bench->actions.count; i++)
-		if (bench->actions.items[i].type == WORKER_ACTION_SEND &&
-		    bench->actions.items[i].message.type == type)
-			return &bench->actions.items[i].message;
-	return NULL;
-}
-
-static enum worker_state state_of(const struct bench *bench)
-{
-	return worker_core_state(bench->core);
-}
-
-static const struct error *failure(const struct bench *bench)
-{
-	for (size_t i = 0; i < bench->actions.count; i++)
-		if (bench->actions.items[i].type == WORKER_ACTION_STATE &&
-		    bench->actions.items[i].state == WORKER_FAILED)
-			return &bench->actions.items[i].error;
-	return NULL;
-}
-
-static void reach_run(struct bench *bench)
-{
-	struct message_endpoints endpoints = {0};
-	struct message message;
-
-	tick(bench, 0);
-	receive_welcome(bench);
-	receive_plan(bench);
-	step(bench, (struct worker_event){.type = WORKER_EVENT_ENDPOINTS, .endpoints = &endpoints});
-	message = from_controller(MESSAGE_PEERS);
-	message.u.peers.attempt = 1;
-	receive(bench, message);
-	step(bench, (struct worker_event){.type = WORKER_EVENT_CONNECTED});
-	message = from_controller(MESSAGE_GO);
-	message.u.go.attempt = 1;
-	receive(bench, message);
-	assert_int_equal(state_of(bench), WORKER_RUN);
-}
+#include "tests/unit/worker/worker_core_bench.h"
 
 static void test_hello__goes_out_at_once_and_again_until_answered(void **state)
 {
@@ -280,7 +97,7 @@ static void test_body__is_sent_while_it_is_wanted(void **state)
 static void test_stale__messages_of_another_epoch_or_attempt_change_nothing(void **state)
 {
 	struct bench *bench = *state;
-	struct message_endpoints endpoints = {0};
+	struct message_endpoints endpoints = {.attempt = 1};
 	struct message message;
 
 	tick(bench, 0);
@@ -302,7 +119,7 @@ static void test_stale__messages_of_another_epoch_or_attempt_change_nothing(void
 static void test_peers__that_the_plan_does_not_name_fail_the_worker(void **state)
 {
 	struct bench *bench = *state;
-	struct message_endpoints endpoints = {0};
+	struct message_endpoints endpoints = {.attempt = 1};
 	struct message message = from_controller(MESSAGE_PEERS);
 
 	tick(bench, 0);
@@ -494,7 +311,7 @@ static bool live(uint64_t k)
 {
 	struct bench bench = {0};
 	struct worker_core_options options;
-	struct message_endpoints endpoints = {0};
+	struct message_endpoints endpoints = {.attempt = 1};
 	struct worker_event event = {.type = WORKER_EVENT_TICK};
 	struct message messages[4];
 	int rc;
@@ -502,7 +319,7 @@ static bool live(uint64_t k)
 	build_holding(&bench.holding);
 	options = options_of(&bench);
 	messages[0] = from_controller(MESSAGE_WELCOME);
-	messages[0].u.welcome = (struct message_welcome){500, 5000, CONTROLLER};
+	messages[0].u.welcome = (struct message_welcome){500, 5000, CONTROLLER, false};
 	messages[1] = from_controller(MESSAGE_WANT);
 	messages[1].u.want.digests = memory_alloc(sizeof(struct digest));
 	messages[1].u.want.digests[0] = options.declare.digest;
@@ -558,8 +375,6 @@ static void test_new__refuses_what_makes_no_worker(void **state)
 	assert_int_equal(worker_core_new(&core, &options, 0, NULL), -ERROR_CONFIG);
 	assert_null(core);
 }
-
-#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 
 int main(void)
 {

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines that come back to a job that goes on (--on-loss continue, docs/living.md)."""
+import signal
+
+import job as jobs
+import pytest
+from test_on_loss import INFER, TCP, TRAIN, until
+
+WAYS = {"shm": [], "tcp": TCP, "full": ["--replica", "full"], "list": ["--transport", "shm,tcp", "--nic", "lo"],
+        "sums": ["--checksums"]}
+UPDATES = 400
+
+
+def begin(job, *flags, updates=UPDATES, controller=(), inference=("--shadow",), ranks=6):
+    job.controller("--on-loss", "continue", *controller)
+    for rank in range(2):
+        job.worker("trainer", rank, "--interval", "20ms", *flags, updates=updates)
+    for rank in range(ranks):
+        job.worker("inference", rank, "--verify", *inference, *flags, updates=updates)
+    until(lambda: len(job.processes["inference-2"].updates()) > 2, job)
+
+
+def lose(job, rank=2, mate=3):
+    job.kill(f"inference-{rank}")
+    until(lambda: job.processes[f"inference-{mate}"].code is not None, job)
+
+
+def come_back(job, *flags, ranks=(2, 3), updates=UPDATES, inference=("--shadow",), again=""):
+    for rank in ranks:
+        job.worker("inference", rank, "--verify", *inference, *flags, updates=updates, name=f"again{again}-{rank}")
+    until(lambda: all(len(job.processes[f"again{again}-{rank}"].updates()) > 2 for rank in ranks), job)
+
+
+def all_is_right(job, others=(0, 1, 4, 5), again=(2, 3), updates=UPDATES):
+    codes = job.wait(120)
+    want = jobs.expected(job.model, job.infer)
+    for name, code in codes.items():
+        if name not in {f"inference-{rank}" for rank in again}:
+            assert code == 0, f"{name}: {code}\n{job.said()}"
+    for rank in others:
+        assert sorted(job.digests(rank)) == list(range(1, updates + 1)), job.said()
+    for rank in again:
+        got = job.digests(rank, f"again-{rank}")
+        assert sorted(got) == list(range(min(got), updates + 1)) and min(got) > 2, job.said()
+        for version in (min(got), updates):
+            assert got[version] == want.digests(version)[rank % want.tp]
+            assert job.digests(0)[version] == want.digests(version)[0]
+    assert "3 of 3 engines are here from version" in job.processes["controller"].stderr
+    assert "done: all have left" in job.processes["controller"].stderr
+    return codes
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_engine__that_comes_back_has_every_version_from_then_on(tmp_path, models, way):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, *WAYS[way])
+        lose(job)
+        come_back(job, *WAYS[way])
+        all_is_right(job)
+    assert not jobs.leftovers()
+
+
+@pytest.mark.parametrize("memory", ["in place", "own", "cuda", "trainer=cuda"])
+def test_engine__comes_back_whatever_its_memory_is(tmp_path, models, memory, monkeypatch):
+    monkeypatch.setenv("WEFT_CUDA_MOCK", "order=late")
+    flags, inference = {"in place": ([], []), "own": (TCP, ["--own-memory"]), "cuda": (["--transport", "cuda", "--memory", "cuda"], []),
+                        "trainer=cuda": (["--memory", "trainer=cuda"], ["--shadow"])}[memory]
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, *flags, inference=inference)
+        lose(job)
+        come_back(job, *flags, inference=inference)
+        all_is_right(job)
+    assert not jobs.leftovers()
+
+
+def test_engines__that_come_and_go_again_and_again_harm_nobody(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, updates=600)
+        lose(job)
+        for round in range(4):
+            come_back(job, again=str(round), updates=600)
+            job.kill(f"again{round}-{2 + round % 2}")
+            until(lambda: job.processes[f"again{round}-{3 - round % 2}"].code is not None, job)
+        come_back(job, updates=600)
+        lose(job, 4, 5)
+        codes = job.wait(120)
+        assert {codes[name] for name in ("controller", "trainer-0", "trainer-1", "inference-0", "inference-1", "again-2", "again-3")} == {0}, job.said()
+        want = jobs.expected(job.model, job.infer)
+        for rank, name in ((0, None), (1, None), (2, "again-2"), (3, "again-3")):
+            assert job.digests(rank, name)[600] == want.digests(600)[rank % want.tp]
+        assert sorted(job.digests(0)) == list(range(1, 601))
+        assert job.processes["controller"].stderr.count("comes in when all trainers begin their next update") == 5
+    assert not jobs.leftovers()
+
+
+def test_newcomer__that_stops_in_the_midst_is_gone_on_without(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, controller=["--lost-after", "2s"])
+        lose(job)
+        job.worker("inference", 2, "--verify", "--shadow", updates=UPDATES, name="again-2")
+        stopped = job.worker("inference", 3, "--verify", "--shadow", updates=UPDATES, name="again-3")
+        until(lambda: "this engine comes in when" in stopped.stderr, job)
+        job.kill("again-3", signal.SIGSTOP)
+        codes = job.wait(60, [f"{role}-{rank}" for role, rank in (("trainer", 0), ("trainer", 1), ("inference", 0), ("inference", 5))])
+        assert set(codes.values()) == {0}, job.said()
+        job.kill("again-3", signal.SIGCONT)
+        job.wait(60)
+        assert sorted(job.digests(0)) == sorted(job.digests(5)) == list(range(1, UPDATES + 1))
