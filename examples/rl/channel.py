@@ -50,13 +50,14 @@ def get(store: dist.Store, key: str) -> Any:
     return torch.load(io.BytesIO(store.get(key)), weights_only=True)
 
 
-def delivering(store: dist.Store, step: int, engines: "list[int]", lost: "Callable[[], set[int]]", timeout_s: float) -> "list[int]":
-    """Those whose samples of the step are there: all that are not lost."""
+def delivering(store: dist.Store, step: int, engines: "list[int]", absent: "Callable[[], set[int]]",
+               timeout_s: float) -> "list[int]":
+    """Those whose samples of the step are there: all that are not absent."""
     deadline, there = time.monotonic() + timeout_s, []
     for engine in engines:
-        while not store.check([f"samples/{step}/{engine}"]) and engine not in lost():
+        while not store.check([f"samples/{step}/{engine}"]) and engine not in absent():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"engine {engine} has no samples of step {step} after {timeout_s:.0f} s, and is not lost")
+                raise TimeoutError(f"engine {engine} has no samples of step {step} after {timeout_s:.0f} s, and has not left")
             time.sleep(0.002)
         if store.check([f"samples/{step}/{engine}"]):
             there.append(engine)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process of a rollout engine: takes the version of each batch, generates it with a KV cache, and says which version made it.
 
-    python engine.py SETTINGS ENGINE RANK        (run.py starts it)
+    python engine.py SETTINGS ENGINE RANK LIFE        (run.py starts it; LIFE 1 comes to a run, in the place of one that was lost)
 """
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def slowest(ranks: engine_model.Ranks, *times: float) -> "list[float]":
 
 def serve(settings: run_settings.Settings, engine: int, ranks: engine_model.Ranks, store: dist.Store,
           model: engine_model.Model, receiver: Any) -> None:
-    version = 0
-    for step in range(1, settings.steps + 1):
+    version, first = 0, receiver.first()
+    for step in range(first + settings.lag if first else 1, settings.steps + 1):
         times = {}
         if settings.made_by(step) != version:
             began = time.monotonic()
@@ -71,15 +71,15 @@ def serve(settings: run_settings.Settings, engine: int, ranks: engine_model.Rank
             channel.put(store, f"samples/{step}/{engine}", {**made, "times": times})
 
 
-def main(settings_file: str, engine: int, rank: int) -> None:
+def main(settings_file: str, engine: int, rank: int, life: int) -> None:
     channel.die_with_parent()
     torch.set_num_threads(1)
     settings = run_settings.load(settings_file)
     store = channel.connected(settings.timeout_s)
     ranks = engine_model.Ranks(rank, settings.tp)
     if ranks.size > 1:
-        dist.init_process_group("gloo", store=dist.PrefixStore(f"engine{engine}", store), rank=rank, world_size=ranks.size,
-                                timeout=datetime.timedelta(seconds=settings.timeout_s))
+        dist.init_process_group("gloo", store=dist.PrefixStore(f"engine{engine}-life{life}", store), rank=rank,
+                                world_size=ranks.size, timeout=datetime.timedelta(seconds=settings.timeout_s))
     model = engine_model.MODELS[settings.model](settings.config, ranks).to(getattr(torch, settings.engine_dtype))
     sync = importlib.import_module(f"sync_{settings.sync}")
     with sync.Receiver(settings, store, model, engine * settings.tp + rank) as receiver:
@@ -89,4 +89,4 @@ def main(settings_file: str, engine: int, rank: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], *map(int, sys.argv[2:5]))

@@ -27,7 +27,7 @@ class Jobs:
         self.folder = folder
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.spared: list[str] = []  # whose end ends nobody else
-        self.due: "Optional[Callable[[], bool]]" = None
+        self.plans: "list[tuple[Callable[[], bool], Callable[[], None]]]" = []
 
     def log(self, name: str) -> pathlib.Path:
         return self.folder / f"{name}.log"
@@ -38,16 +38,15 @@ class Jobs:
             self.processes[name] = subprocess.Popen(command, env={**os.environ, **env}, stdin=subprocess.DEVNULL,
                                                     stderr=log, start_new_session=True)
 
-    def lose(self, prefix: str, due: "Callable[[], bool]") -> None:
-        """While we wait: the last process of that name is killed when it is due, and those of that name may fail from then on."""
-        self.spared = [name for name in self.processes if name.startswith(prefix)]
-        self.due = due
+    def plan(self, due: "Callable[[], bool]", action: "Callable[[], None]") -> None:
+        """While we wait: what is done once, when it is due; in the order in which it was planned."""
+        self.plans.append((due, action))
 
-    def _lose_what_is_due(self) -> None:
-        if self.due is not None and self.due():
-            self.due = None
-            print(f"{self.spared[-1]} is killed; the run goes on without {', '.join(self.spared)}", flush=True)
-            self.processes[self.spared[-1]].kill()
+    def lose(self, prefix: str) -> None:
+        """The last process of that name is killed, and those of that name may fail from then on."""
+        self.spared = [name for name in self.processes if name.startswith(prefix)]
+        print(f"{self.spared[-1]} is killed; the run goes on without {', '.join(self.spared)}", flush=True)
+        self.processes[self.spared[-1]].kill()
 
     def wait(self) -> None:
         """Until all have ended well.
@@ -57,13 +56,13 @@ class Jobs:
         """
         while True:
             codes = {name: process.poll() for name, process in self.processes.items()}
-            lost = self.spared if self.due is None else ()
-            failed = [name for name, code in codes.items() if code and name not in lost]
+            failed = [name for name, code in codes.items() if code and name not in self.spared]
             if failed:
                 raise Failed(self._account(failed[0]))
             if all(code is not None for code in codes.values()):
                 return
-            self._lose_what_is_due()
+            if self.plans and self.plans[0][0]():
+                self.plans.pop(0)[1]()
             time.sleep(POLL_S)
 
     def _account(self, first: str) -> str:

@@ -7,6 +7,7 @@ between them by weft or by torch.distributed's broadcast.
     python run.py --sync both              both, one after the other, and compares them
     python run.py --short                  both in six steps, for CI
     python run.py --lose-engine 50         a process of one engine is killed after step 50, and the run goes on
+    python run.py --lose-engine 50 --take-engine 60     and after step 60 another one is started in its place
 """
 from __future__ import annotations
 
@@ -49,14 +50,23 @@ def run(settings: run_settings.Settings, folder: pathlib.Path) -> plot.Rows:
                                                              join_timeout_s=settings.timeout_s))
             env["WEFT_CONTROLLER"] = controller.address
         jobs = stack.enter_context(Jobs(folder))
-        for engine in range(settings.engines):
+
+        def start_engine(engine: int, life: int = 0) -> None:
             for rank in range(settings.tp):
-                jobs.start(f"engine{engine}-rank{rank}",
-                           [sys.executable, str(HERE / "engine.py"), str(file), str(engine), str(rank)], env)
+                jobs.start(f"engine{engine}-rank{rank}" + (f"-life{life}" if life else ""),
+                           [sys.executable, str(HERE / "engine.py"), str(file), str(engine), str(rank), str(life)], env)
+
+        def take_engine() -> None:
+            print(f"another engine {settings.engines - 1} is started", flush=True)
+            start_engine(settings.engines - 1, 1)
+        for engine in range(settings.engines):
+            start_engine(engine)
         jobs.start("trainers", [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
                                 str(settings.trainers), str(HERE / "trainer.py"), str(file), str(folder)], env)
         if settings.lose_engine:
-            jobs.lose(f"engine{settings.engines - 1}-", lambda: steps_done(folder) >= settings.lose_engine)
+            jobs.plan(lambda: steps_done(folder) >= settings.lose_engine, lambda: jobs.lose(f"engine{settings.engines - 1}-"))
+        if settings.take_engine:
+            jobs.plan(lambda: steps_done(folder) >= settings.take_engine, take_engine)
         jobs.wait()
     del store
     return plot.read(folder)

@@ -52,6 +52,7 @@ class Settings:
     clip: float = 0.2
     transport: str = "shm"
     lose_engine: int = 0
+    take_engine: int = 0
     bucket_mib: float = 32.0
     seed: int = 0
     timeout_s: float = 120.0
@@ -105,6 +106,7 @@ HELP = {
     "learning_rate": "of AdamW", "warmup": "steps until the learning rate is reached", "entropy": "its weight in the loss",
     "clip": "of the ratio of probabilities", "transport": "of weft; broadcast has gloo, over tcp",
     "lose_engine": "step after which a process of the last engine is killed, and the run goes on without it; 0: none",
+    "take_engine": "step after which another engine is started in its place; 0: none",
     "bucket_mib": "what is broadcast at a time", "seed": "of everything",
     "timeout_s": "of any wait",
 }
@@ -144,6 +146,9 @@ def _problem(settings: Settings) -> str:
         if settings.engines < 2 or left % settings.trainers:
             return (f"--lose-engine: without the last of {settings.engines} engines {left} prompts a step are left, which "
                     f"{settings.trainers} trainers cannot share out evenly")
+    if settings.take_engine and not 0 < settings.lose_engine <= settings.take_engine < settings.steps:
+        return (f"--take-engine {settings.take_engine}: another engine comes in the place of one that was lost; give "
+                f"--lose-engine, and a step from then on, before the last, {settings.steps}")
     if 2 * settings.digits > POSITIONS:
         return (f"--digits {settings.digits}: a prompt and its answer are {2 * settings.digits} tokens, and the models have "
                 f"{POSITIONS} positions")

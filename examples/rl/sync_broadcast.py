@@ -70,9 +70,8 @@ class Sender:
         if self.group is not None:
             self.group.broadcast(torch.tensor([version]), 0).wait()
 
-    def lost(self) -> "set[int]":
-        """None: one that is gone ends the run."""
-        return set()
+    def absent(self, version: int) -> "set[int]":
+        return set()  # an engine that is gone ends the group, for all
 
     def __enter__(self) -> "Sender":
         return self
@@ -100,6 +99,9 @@ class Receiver:
                 at += part.numel()
             if at != flat.numel():
                 raise ValueError(f"{name} has {flat.numel()} elements, and its sources {at}")
+
+    def first(self) -> int:
+        return 0
 
     def receive(self, version: int) -> int:
         for bucket in self.buckets:

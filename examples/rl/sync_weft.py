@@ -37,13 +37,22 @@ class Sender:
             self.trainer.declare_labels(settings.model, settings.train, settings.infer)
         weft.torch.declare(self.trainer, model)
         self.trainer.join(settings.timeout_s)
+        self.since: dict[int, int] = {}  # by loss: the first version of the engine that came in its place
 
     def publish(self, version: int) -> None:
-        weft.torch.publish(self.trainer, self.model, version)
+        weft.torch.publish(self.trainer, self.model, version)  # an engine that is back comes in here
+        self.absent(version)
 
-    def lost(self) -> "set[int]":
-        """Engines that have left: nobody waits for their samples."""
-        return {loss.ranks.start // self.tp for loss in self.trainer.losses}
+    def absent(self, version: int) -> "set[int]":
+        """Engines that have no part in a version: they had left, or came after it. Nobody waits for their samples."""
+        gone = set()
+        for index, loss in enumerate(self.trainer.losses):
+            engine = loss.ranks.start // self.tp
+            if not loss.back:
+                gone.add(engine)
+            elif version < self.since.setdefault(index, self.trainer.next_version):
+                gone.add(engine)
+        return gone
 
     def __enter__(self) -> "Sender":
         return self
@@ -69,6 +78,10 @@ class Receiver:
         else:
             self.attached = weft.torch.attach(self.inference, model, pieces=pieces(model))
         self.inference.join(settings.timeout_s)
+
+    def first(self) -> int:
+        """The first version that there is for this engine, of one that came to a run; 0: any."""
+        return self.inference.next_version
 
     def receive(self, version: int) -> int:
         return self.attached.wait(version)

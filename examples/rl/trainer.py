@@ -112,15 +112,16 @@ def progress(row: "dict[str, Any]", settings: run_settings.Settings) -> None:
               f"generate {row['generate_s']:.2f} s  train {row['train_s']:.2f} s", flush=True)
 
 
-def agreed(settings: run_settings.Settings, store: dist.Store, sender: Any, step: int, engines: "list[int]") -> "list[int]":
+def agreed(settings: run_settings.Settings, store: dist.Store, sender: Any, step: int) -> "list[int]":
     """Whose samples of a step are learned from: the same on all trainers, as the first one finds it."""
     there = torch.zeros(settings.engines, dtype=torch.int64)
     if dist.get_rank() == 0:
-        there[channel.delivering(store, step, engines, sender.lost, settings.timeout_s)] = 1
+        there[channel.delivering(store, step, list(range(settings.engines)), lambda: sender.absent(settings.made_by(step)),
+                                 settings.timeout_s)] = 1
     dist.broadcast(there, src=0)
     if not there.any():
         raise RuntimeError(f"step {step}: no engine is left")
-    return [engine for engine in engines if there[engine]]
+    return [engine for engine in range(settings.engines) if there[engine]]
 
 
 def learn(settings: run_settings.Settings, store: dist.Store, learner: Learner, sender: Any, steps_file: pathlib.Path) -> None:
@@ -132,9 +133,9 @@ def learn(settings: run_settings.Settings, store: dist.Store, learner: Learner, 
             sender.publish(version)
             published[version] = latest(began)
     publish(1)
-    start, engines = time.monotonic(), list(range(settings.engines))
+    start = time.monotonic()
     for step in range(1, settings.steps + 1):
-        engines = agreed(settings, store, sender, step, engines)
+        engines = agreed(settings, store, sender, step)
         samples = channel.collect(store, step, engines)
         began = time.monotonic()
         figures = learner.step(step, samples)

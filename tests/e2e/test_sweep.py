@@ -93,31 +93,50 @@ ENGINES = "engines=3,tp=2"
 WAYS = [[], ["--replica", "full"], ["--transport", "tcp", "--nic", "lo"], ["--transport", "shm,tcp", "--nic", "lo"]]
 
 
+def come_again(job, chance, lost, flags, updates):
+    """Engines that were lost are started anew, at any moment, and some of them are killed again: their ranks and names."""
+    again = []
+    for turn in range(chance.choice([0, 1, 2, 3])):
+        time.sleep(chance.uniform(0, 0.4))
+        first = chance.choice(lost) // 2 * 2
+        started = [(rank, f"again{turn}-{rank}") for rank in (first, first + 1)]
+        for rank, name in started:
+            job.worker("inference", rank, "--join-timeout", "15s", *flags, updates=updates, name=name)
+        again += started
+        if chance.random() < 0.5:
+            time.sleep(chance.uniform(0, 0.4))
+            job.kill(chance.choice(started)[1])
+    return again
+
+
 def lose_engines(number, folder, model, expected, known):
-    """One job that goes on when one or two of its three engines lose a rank; complaints."""
-    chance, updates = random.Random(SEED * 1000033 + number), 150
+    """One job that goes on when one or two of its three engines lose a rank, and takes others in; complaints."""
+    chance, updates = random.Random(SEED * 1000033 + number), 300
     flags, shadow = chance.choice(WAYS), chance.choice([[], ["--shadow"]])
     lost, complaints = set(), []
     with jobs.Job(folder, model, TRAIN, ENGINES) as job:
         job.controller("--on-loss", "continue", "--commit", chance.choice(["engine", "rank"]))
-        job.workers("--checksums", *flags, updates=updates, inference_flags=shadow)
+        job.workers("--checksums", *flags, updates=updates, trainer_flags=["--interval", "5ms"], inference_flags=shadow)
         while not job.processes["inference-0"].updates() and job.processes["controller"].code is None:
             time.sleep(0.005)
         for engine in chance.sample(range(3), chance.choice([1, 2])):
             time.sleep(chance.uniform(0, 0.3))
             job.kill(f"inference-{2 * engine + chance.choice([0, 1])}")
             lost |= {2 * engine, 2 * engine + 1}
+        again = come_again(job, chance, sorted(lost), ["--checksums", *shadow, *flags], updates)
         codes = job.wait(60)
-        for rank in range(job.inference):
-            versions = complete(job.digests(rank), expected.digests(1)[0])
-            if codes[f"inference-{rank}"] == 0 and sorted(versions) != list(range(1, updates + 1)):
-                complaints.append(f"inference {rank} did {len(versions)} versions")
+        for rank, name in [*((rank, f"inference-{rank}") for rank in range(job.inference)), *again]:
+            versions = complete(job.digests(rank, name), expected.digests(1)[0])
+            first = min(versions, default=1) if (rank, name) in again else 1
+            if codes[name] == 0 and sorted(versions) != list(range(first, updates + 1)):
+                complaints.append(f"{name} did {len(versions)} versions from {first} on")
             for version, params in versions.items():
                 if version not in known:
                     known[version] = expected.digests(version)
                 if params != known[version][rank % 2]:
                     complaints.append(f"version {version} on inference {rank} was published with wrong bytes")
-        failed = [name for name, code in codes.items() if code and name not in {f"inference-{rank}" for rank in lost}]
+        may_fail = {*(f"inference-{rank}" for rank in lost), *(name for _, name in again)}
+        failed = [name for name, code in codes.items() if code and name not in may_fail]
         if failed or complaints:
             complaints.append(f"job {number} ({flags + shadow}, without {sorted(lost)}): {failed} failed\n{job.said()}")
     return complaints

@@ -114,7 +114,24 @@ def test_lost_engine__leaves_the_run_to_go_on_with_the_others(tmp_path):
     assert not processes([str(tmp_path)])
 
 
+@pytest.mark.parametrize("lag", ["0", "1"])
+def test_another_engine__comes_in_the_place_of_one_that_was_lost(tmp_path, lag):
+    arguments = ("--sync", "weft", "--lose-engine", "2", "--take-engine", "4", "--steps", "60", "--lag", lag)
+    done = subprocess.run(command(tmp_path, *arguments), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = rows(tmp_path / "weft")
+    engines = [row["engines"] for row in found]
+    gone, back = engines.index(1), len(engines) - engines[::-1].index(1)
+    assert engines == [2] * gone + [1] * (back - gone) + [2] * (60 - back), engines
+    assert 0 < gone < back < 60, engines
+    for row in found:
+        made_by = max(1, row["step"] - int(lag))
+        assert len(row["sample_versions"]) == 64 * row["engines"] and set(row["sample_versions"]) == {made_by}
+    assert not processes([str(tmp_path)])
+
+
 @pytest.mark.parametrize("arguments, words", [
+    (("--take-engine", "3", "--sync", "weft"), "another engine comes in the place of one that was lost; give"),
     (("--lose-engine", "2"), "--lose-engine needs --sync weft"),
     (("--lose-engine", "6", "--sync", "weft"), "give a step before the last, 6"),
     (("--lose-engine", "2", "--engines", "1", "--sync", "weft"), "without the last of 1 engines 0 prompts a step are left"),

@@ -5,7 +5,7 @@
     vm_job.py sources                 trainers as Megatron cuts them, as the engine and finer
     vm_job.py mixed                   shm on one host and verbs to another in one job, the same
     vm_job.py kills COUNT SEED        kill -9 at random points; who survives must say who died
-    vm_job.py losses COUNT SEED       a rank of one of two engines is killed: the other engine goes on
+    vm_job.py losses COUNT SEED       a rank of one of two engines is killed: the other engine goes on, another one comes in its place
     vm_job.py commits UPDATES         microseconds of an update of a small model, --commit rank beside engine, in turns
 
 Exits 0 when all was well; else the reasons are on stdout.
@@ -205,8 +205,9 @@ def kills(folder, count, seed):
 
 
 def losses(folder, count, seed):
-    """--on-loss continue: trainers and the engine that lives do every update, each byte of it right."""
-    infer, updates = "engines=2,tp=2", 12
+    """--on-loss continue: trainers and the engine that lives do every update, and another one comes in the place of the one that
+    was lost; each byte right."""
+    infer, updates = "engines=2,tp=2", 20
     model = jobs.make_model(folder, "qwen2")
     referee, chance = jobs.expected(model, infer), random.Random(seed)
     for number in range(count):
@@ -216,14 +217,18 @@ def losses(folder, count, seed):
         rest = [rank for rank in range(4) if rank not in lost]
         with jobs.Job(folder / f"loss-{number}", model, TRAIN, infer) as job:
             job.controller("--on-loss", "continue", "--heartbeat", "500ms", "--lost-after", "10s")
-            start(job, ["--checksums"], inference_flags=shadow, updates=updates)
+            start(job, ["--checksums"], trainer_flags=["--interval", "1s"], inference_flags=shadow, updates=updates)
             deadline = time.monotonic() + 60
             while not job.processes["inference-0"].updates() and time.monotonic() < deadline:
                 time.sleep(0.05)
             time.sleep(delay)
             done = len(job.processes[f"inference-{victim}"].updates())
             job.kill(f"inference-{victim}")
-            began, codes = time.monotonic(), job.wait(150)
+            while any(job.processes[f"inference-{rank}"].code is None for rank in lost):
+                time.sleep(0.05)
+            for rank in lost:
+                job.worker("inference", rank, *VERBS, "--nic", "rxe1", "--checksums", *shadow, updates=updates, name=f"again-{rank}")
+            began, codes = time.monotonic(), job.wait(200)
             wrong = [name for name, code in codes.items() if code and name not in [f"inference-{rank}" for rank in lost]]
             assert not wrong, f"{wrong}\n{job.said()}"
             for rank in rest:
@@ -231,8 +236,14 @@ def losses(folder, count, seed):
                 assert sorted(digests) == list(range(1, updates + 1)), job.said()
                 for version in (1, done, min(done + 1, updates), updates):
                     assert version == 0 or digests[version] == referee.digests(version)[rank % 2], f"version {version}"
+            for rank in lost:
+                digests = job.digests(rank, f"again-{rank}")
+                first = min(digests)
+                assert sorted(digests) == list(range(first, updates + 1)) and first > done, job.said()
+                for version in (first, updates):
+                    assert digests[version] == referee.digests(version)[rank % 2], f"version {version} of again-{rank}"
             took = time.monotonic() - began
-        print(f"loss {number}: inference {victim} after {done} of {updates} updates; the others ended {took:.1f} s later", flush=True)
+        print(f"loss {number}: inference {victim} after {done} of {updates} updates; again from {first} on, all ended {took:.1f} s later", flush=True)
     print(f"{count} losses, 0 wrong", flush=True)
 
 

@@ -59,6 +59,7 @@ struct sender {
 	_Atomic bool failed;           /* schedule.failed, for who holds a wire */
 	char why[80];                  /* of the abort under way */
 	struct attempt attempt;        /* to begin */
+	uint64_t stopped_ns;           /* when the begin was first called that a pause came before; 0: none did */
 	uint64_t begin_ns, writing_since_ns;
 	weft_stats stats;              /* those that the schedule does not count */
 

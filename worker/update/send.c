@@ -181,9 +181,10 @@ static void start_attempt(struct sender *sender, uint64_t version)
 
 static int finish_begin(struct sender *sender, int rc)
 {
-	uint64_t begin = sender->attempt.begin_ns;
+	uint64_t begin = sender->stopped_ns ? sender->stopped_ns : sender->attempt.begin_ns;
 
 	sender->attempt.open = false;
+	sender->stopped_ns = 0;
 	sender->unfinished = rc != 0;
 	watch_deadline(sender->watch, 0);
 	if (rc)
@@ -223,6 +224,8 @@ int sender_begin(struct sender *sender, uint64_t version, bool block, struct err
 		rc = 0;
 	}
 	if (rc == SENDER_PAUSES) {
+		if (!sender->stopped_ns)
+			sender->stopped_ns = sender->attempt.begin_ns;
 		sender->attempt.open = false;
 		sender->unfinished = true;
 		watch_deadline(sender->watch, 0);
