@@ -127,7 +127,10 @@ static void take_gone(struct control *control, const struct message_gone *gone,
 	kept = array_add(&control->gone,
 			 (struct control_gone){gone->first, gone->count, false, *why});
 	atomic_store(&control->gone_count, (uint32_t)control->gone.count);
+	atomic_fetch_add(&control->news, 1);
 	pthread_mutex_unlock(&control->lock);
+	if (control->domain)
+		transport_domain_wake(control->domain);
 	if (!kept) { /* else it would write to them for ever */
 		struct error error;
 

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #define SLICE_NS 50000000u /* how long it sleeps before it looks at what no signal brings */
+#define LOOK_NS \
+	500000000u /* how often a try is repeated for what only a try finds: a peer that has died, or is late */
 
 void watch_init(struct watch *watch)
 {
@@ -43,7 +45,7 @@ void watch_deadline(struct watch *watch, uint64_t deadline_ns)
 static void *run(void *context)
 {
 	struct watch *watch = context;
-	uint64_t seen = watch->seen;
+	uint64_t seen = watch->seen, told = 0;
 	uint32_t heard = control_news(watch->control);
 	bool failed = false;
 
@@ -53,21 +55,26 @@ static void *run(void *context)
 		uint64_t now = clock_ns(), until = now + SLICE_NS;
 		uint64_t deadline = atomic_load(&watch->deadline_ns);
 		uint64_t count;
+		uint32_t news;
+		bool tells;
 
 		if (deadline && deadline < until)
 			until = deadline;
 		count = transport_signal_wait(watch->domain, seen, until);
+		news = control_news(watch->control);
+		tells = count != seen || news != heard || (deadline && now >= told + LOOK_NS);
+		/* once a try: the next one says who is missing */
 		if (deadline && clock_ns() >= deadline &&
 		    atomic_compare_exchange_strong(&watch->deadline_ns, &deadline, 0))
-			watch_tell(watch); /* once a try: the next one says who is missing */
-		if (count != seen || control_news(watch->control) != heard)
-			watch_tell(watch);
+			tells = true;
 		seen = count;
-		heard = control_news(watch->control);
-		if (!failed && control_failed(watch->control)) {
-			failed = true;
-			watch_tell(watch);
-		}
+		heard = news;
+		if (!failed && control_failed(watch->control))
+			failed = tells = true;
+		if (!tells)
+			continue;
+		told = now;
+		watch_tell(watch);
 	}
 	return NULL;
 }

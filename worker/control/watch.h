@@ -4,7 +4,7 @@
  * arrive, and whoever else has news. It is there only where a host has asked for the descriptor.
  *
  *   peer's signal ─► transport ─► watch thread ─┐
- *   deadline of a try, failed job ──────────────┤
+ *   half a second of a try, its end, failed job ┤
  *   published, interrupted ─────────────────────┴─► eventfd ─► the host's poll(2)
  */
 #ifndef WORKER_CONTROL_WATCH_H
