@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * gone.c -- an engine leaves a job that goes on (--on-loss continue): one of its ranks was lost or failed, or a trainer
- * does not reach it. An engine is whole or it is nothing, so its other ranks are told that their job is over, and everybody
+ * does not reach it; or all of its ranks have left, their work done. An engine is whole or it is nothing, so its other ranks are told that their job is over, and everybody
  * else is told to go on without them.
  *
  *   rank 2 lost ──► lost ──► rank 3, of its engine        gone 1: ranks 2..3 ──► trainers, ranks of other engines
@@ -35,10 +35,37 @@ static bool has_left(const struct controller *controller, uint32_t first)
 	return false;
 }
 
+static bool is_whole_of(const struct controller *controller, uint32_t first, enum presence presence)
+{
+	const struct membership *members = &controller->members;
+
+	for (uint32_t i = members->trainers; i < members->count; i++)
+		if (is_of_engine(controller, &members->slots[i], first) &&
+		    members->slots[i].presence != presence)
+			return false;
+	return true;
+}
+
 bool gone_is(const struct controller *controller, const struct slot *slot)
 {
 	return slot->who.role == ROLE_INFERENCE &&
 	       has_left(controller, engine_first(controller, slot));
+}
+
+static bool trainer_is_here(const struct controller *controller)
+{
+	for (uint32_t t = 0; t < controller->members.trainers; t++)
+		if (slot_serves(&controller->members.slots[t]))
+			return true;
+	return false;
+}
+
+static bool engine_is_done(const struct controller *controller)
+{
+	for (size_t i = 0; i < controller->departures.count; i++)
+		if (controller->departures.items[i].why.code == ERROR_NONE)
+			return true;
+	return false;
 }
 
 bool gone_may(const struct controller *controller, const struct slot *slot)
@@ -55,7 +82,7 @@ bool gone_may(const struct controller *controller, const struct slot *slot)
 		if (first != engine_first(controller, slot) && !has_left(controller, first))
 			return true;
 	}
-	return false;
+	return !trainer_is_here(controller) && engine_is_done(controller);
 }
 
 static void tell(struct controller *controller, const struct slot *slot, uint32_t number)
@@ -110,7 +137,11 @@ bool gone_answer_former(struct controller *controller, const char *peer,
 		if (dismissed->incarnation != message->from)
 			continue;
 		snprintf(unknown.peer, sizeof(unknown.peer), "%s", peer);
-		dismiss(controller, &unknown, &controller->departures.items[dismissed->departure]);
+		if (message->type == MESSAGE_LEAVE)
+			send_to(controller, peer, MESSAGE_HEARTBEAT);
+		else
+			dismiss(controller, &unknown,
+				&controller->departures.items[dismissed->departure]);
 		return true;
 	}
 	return false;
@@ -120,8 +151,7 @@ bool gone_makes_room(struct controller *controller, struct slot *slot)
 {
 	size_t n = controller->departures.count;
 
-	if (slot->presence != PRESENCE_LOST || controller->state > CONTROLLER_RUN ||
-	    !gone_is(controller, slot))
+	if (slot_serves(slot) || controller->state > CONTROLLER_RUN || !gone_is(controller, slot))
 		return false;
 	while (controller->departures.items[n - 1].first != engine_first(controller, slot))
 		n--;
@@ -144,6 +174,18 @@ int gone_away(const struct controller *controller, struct message_plan *plan)
 	return 0;
 }
 
+uint32_t gone_engines_lost(const struct controller *controller)
+{
+	uint32_t lost = 0;
+
+	for (size_t i = 0; i < controller->departures.count; i++) {
+		const struct departure *departure = &controller->departures.items[i];
+
+		lost += !departure->back && departure->why.code != ERROR_NONE;
+	}
+	return lost;
+}
+
 uint32_t gone_engines_here(const struct controller *controller)
 {
 	uint32_t here = controller->options.infer.engines;
@@ -151,6 +193,29 @@ uint32_t gone_engines_here(const struct controller *controller)
 	for (size_t i = 0; i < controller->departures.count; i++)
 		here -= !controller->departures.items[i].back;
 	return here;
+}
+
+/* Everybody goes on without that engine. */
+static void depart(struct controller *controller, const struct departure *departure)
+{
+	struct membership *members = &controller->members;
+
+	if (!array_add(&controller->departures, *departure)) {
+		no_memory(controller);
+		return;
+	}
+	say(controller, departure->why.code != ERROR_NONE,
+	    "engine %u (inference %u..%u) leaves, the job goes on with %u of %u: %s",
+	    departure->first / controller->options.infer.tp, departure->first,
+	    departure->first + controller->options.infer.tp - 1, gone_engines_here(controller),
+	    controller->options.infer.engines, departure->why.text);
+	for (uint32_t i = 0; i < members->count; i++) {
+		const struct slot *slot = &members->slots[i];
+
+		if (!is_of_engine(controller, slot, departure->first) && slot_serves(slot) &&
+		    exchange_has(controller, slot))
+			tell(controller, slot, (uint32_t)controller->departures.count);
+	}
 }
 
 void gone_leave(struct controller *controller, const struct slot *blamed, const struct error *why)
@@ -162,27 +227,30 @@ void gone_leave(struct controller *controller, const struct slot *blamed, const 
 				      .why = *why};
 
 	WEFT_ASSERT(gone_may(controller, blamed));
-	if (!array_add(&controller->departures, departure)) {
-		no_memory(controller);
-		return;
-	}
-	say(controller, true,
-	    "engine %u (inference %u..%u) leaves, the job goes on with %u of %u: %s",
-	    departure.first / controller->options.infer.tp, departure.first,
-	    departure.first + controller->options.infer.tp - 1, gone_engines_here(controller),
-	    controller->options.infer.engines, why->text);
-	for (uint32_t i = 0; i < members->count; i++) {
+	depart(controller, &departure);
+	for (uint32_t i = members->trainers; i < members->count; i++) {
 		struct slot *slot = &members->slots[i];
 
-		if (is_of_engine(controller, slot, departure.first)) {
-			if (slot != blamed && slot_serves(slot))
-				dismiss(controller, slot, &departure);
-			if (slot_serves(slot))
-				membership_gone(members, slot, PRESENCE_LOST);
-		} else if (slot_serves(slot) && exchange_has(controller, slot)) {
-			tell(controller, slot, (uint32_t)controller->departures.count);
-		}
+		if (!is_of_engine(controller, slot, departure.first) || !slot_serves(slot))
+			continue;
+		if (slot != blamed)
+			dismiss(controller, slot, &departure);
+		membership_gone(members, slot, PRESENCE_LOST);
 	}
 	members_maybe_done(controller);
 	returns_look(controller);
+}
+
+void gone_done(struct controller *controller, const struct slot *slot)
+{
+	struct departure departure = {.first = engine_first(controller, slot),
+				      .blamed = slot->who,
+				      .blamed_incarnation = slot->worker->hello.incarnation};
+
+	if (!trainer_is_here(controller) || !gone_may(controller, slot) ||
+	    !is_whole_of(controller, departure.first, PRESENCE_LEFT))
+		return;
+	snprintf(departure.why.text, sizeof(departure.why.text),
+		 "its work is done after version %llu", (unsigned long long)slot->version);
+	depart(controller, &departure);
 }

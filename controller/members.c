@@ -78,16 +78,16 @@ static void claim(struct controller *controller, struct slot *slot, const char *
 	struct error why;
 
 	WEFT_ASSERT_OP(slot->worker->hello.incarnation, !=, hello->incarnation);
+	if (gone_makes_room(controller, slot)) {
+		join(controller, slot, peer, message);
+		return;
+	}
 	if (slot->presence == PRESENCE_LEFT) {
 		error_set(&why, ERROR_DUPLICATE_RANK,
 			  "%s has done its work and left this job; the process on host %s, pid "
 			  "%llu comes too late",
 			  slot_text(slot, who), hello->host, (unsigned long long)hello->pid);
 		say_refused(controller, peer, message->epoch, &why);
-		return;
-	}
-	if (gone_makes_room(controller, slot)) {
-		join(controller, slot, peer, message);
 		return;
 	}
 	if (slot->claim != hello->incarnation) {
@@ -195,16 +195,15 @@ static void send_home(struct controller *controller)
 
 void members_maybe_done(struct controller *controller)
 {
-	uint32_t engines = controller->options.infer.engines;
-	uint32_t here = gone_engines_here(controller);
+	uint32_t lost = gone_engines_lost(controller);
 
 	if (still_here(controller))
 		return;
 	send_home(controller);
-	if (here < engines)
+	if (lost)
 		say(controller, true,
-		    "done: all others have left; engines that were lost: %u of %u", engines - here,
-		    engines);
+		    "done: all others have left; engines that were lost: %u of %u", lost,
+		    controller->options.infer.engines);
 	else
 		say(controller, false, "done: all have left");
 	controller_exit(controller, NULL);
@@ -236,6 +235,7 @@ void members_leave(struct controller *controller, struct slot *slot, struct mess
 	}
 	say(controller, false, "%s leaves, its work done, %u of %u still here",
 	    slot_text(slot, who), still_here(controller), members->count);
+	gone_done(controller, slot);
 	returns_look(controller);
 	members_maybe_done(controller);
 }

@@ -137,7 +137,7 @@ static bool somebody_left(struct controller *controller)
 	for (uint32_t i = 0; i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
 
-		if (slot->presence != PRESENCE_LEFT)
+		if (slot->presence != PRESENCE_LEFT || gone_is(controller, slot))
 			continue;
 		error_set(
 			&why, ERROR_PEER_LOST,

@@ -45,7 +45,7 @@ struct departure {
 	bool back;                         /* another one has come in its place */
 	struct member blamed;
 	uint64_t blamed_incarnation;
-	struct error why;
+	struct error why;                  /* ERROR_NONE: its work was done */
 };
 
 /* A worker of an engine that has left, whose place is another's by now: told so whenever it speaks again. */
@@ -158,13 +158,18 @@ void losses_restarted(struct error *why, const struct controller *controller,
 /* gone.c */
 /* That slot's engine has left. */
 bool gone_is(const struct controller *controller, const struct slot *slot);
-/* That slot's engine can leave without the end of the job: another one has not. */
+/* That slot's engine can leave without the end of the job: another one has not, or trainers have, and another one with its
+ * work done. */
 bool gone_may(const struct controller *controller, const struct slot *slot);
 void gone_leave(struct controller *controller, const struct slot *blamed, const struct error *why);
+/* That slot has left, its work done; with it its whole engine, perhaps, which others then go on without. */
+void gone_done(struct controller *controller, const struct slot *slot);
 /* What is new to one that has heard of so many. */
 void gone_tell(struct controller *controller, const struct slot *slot, uint32_t heard);
 /* How many of the job's engines have not left, or are back. */
 uint32_t gone_engines_here(const struct controller *controller);
+/* That are not here, and did not leave with their work done. */
+uint32_t gone_engines_lost(const struct controller *controller);
 /* Says in a plan which are not. */
 int gone_away(const struct controller *controller, struct message_plan *plan);
 /* One of an engine that has left speaks. */

@@ -62,8 +62,8 @@ class Loss(NamedTuple):
 
     Attributes:
         ranks: its inference ranks.
-        code: why: enum weft_code, as ``Code.PEER_LOST``.
-        text: which of its ranks was lost, and how.
+        code: why: enum weft_code, as ``Code.PEER_LOST``; 0: all its ranks did their work and left.
+        text: in words: which of its ranks was lost, and how.
         back: another engine has come in its place.
     """
     ranks: range

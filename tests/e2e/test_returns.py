@@ -17,7 +17,8 @@ def begin(job, *flags, updates=UPDATES, controller=(), inference=("--shadow",), 
         job.worker("trainer", rank, "--interval", "20ms", *flags, updates=updates)
     for rank in range(ranks):
         job.worker("inference", rank, "--verify", *inference, *flags, updates=updates)
-    until(lambda: len(job.processes["inference-2"].updates()) > 2, job)
+    if ranks:
+        until(lambda: len(job.processes["inference-2"].updates()) > 2, job)
 
 
 def lose(job, rank=2, mate=3):
@@ -70,6 +71,21 @@ def test_engine__comes_back_whatever_its_memory_is(tmp_path, models, memory, mon
         lose(job)
         come_back(job, *flags, inference=inference)
         all_is_right(job)
+    assert not jobs.leftovers()
+
+
+def test_engine__that_has_done_its_work_leaves_the_others_to_go_on_and_can_come_back(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, ranks=0)
+        for rank in range(6):
+            job.worker("inference", rank, "--verify", "--shadow", updates=40 if rank in (2, 3) else UPDATES)
+        until(lambda: all(job.processes[f"inference-{rank}"].code is not None for rank in (2, 3)), job)
+        come_back(job)
+        codes = all_is_right(job)
+        assert codes["inference-2"] == codes["inference-3"] == 0, job.said()
+        said = job.processes["controller"].stderr
+        assert "engine 1 (inference 2..3) leaves, the job goes on with 2 of 3: its work is done after version 40" in said
+        assert not any("goes on without" in job.processes[f"trainer-{rank}"].stderr for rank in range(2)), job.said()
     assert not jobs.leftovers()
 
 

@@ -134,6 +134,78 @@ static void test_rank__that_is_lost_when_all_others_are_done_is_no_failure_of_th
 	simulation_free(&s);
 }
 
+/* Nobody waits for it, it is no loss, and it can come back. The last one that trainers have is another thing. */
+static void test_engine__that_leaves_with_its_work_done_is_gone_on_without(void **unused)
+{
+	struct simulation *s = running(&(struct simulation_options){0});
+	struct error error;
+
+	(void)unused;
+	simulation_update(s, 1);
+	simulation_run(s, 1000);
+	simulation_leave(s, 4, true);
+	simulation_run(s, 1200);
+	simulation_expect_not(s, "goes on");
+	simulation_leave(s, 5, true);
+	simulation_run(s, 2000);
+	simulation_expect(s, "*controller: engine 1 (inference 2..3) leaves, the job goes on with "
+			     "2 of 3: its work is done after version 1\n"
+			     "*controller > trainer 0: gone 1: 2 inference ranks from 2, E0*\n"
+			     "*controller > inference 5: gone 1: 2 inference ranks from 2, E0*\n");
+	simulation_expect_not(s, "the job goes on without");
+	for (uint32_t rank = 2; rank < 4; rank++)
+		simulation_start(s,
+				 &(struct simulation_worker){.role = ROLE_INFERENCE, .rank = rank});
+	simulation_run(s, 3000);
+	simulation_update(s, 2);
+	simulation_run(s, 6000);
+	simulation_expect(s, "*controller: 3 of 3 engines are here from version 2 on*\n");
+	simulation_leave_all(s);
+	simulation_run(s, 9000);
+	simulation_expect_not(s, "engines that were lost");
+	assert_done(s);
+	simulation_free(&s);
+
+	s = running(&(struct simulation_options){0});
+	for (uint32_t i = 2; i < 8; i++)
+		simulation_leave(s, i, true);
+	simulation_run(s, 1000);
+	simulation_expect(s, "*controller: engine 0 (inference 0..1) leaves, the job goes on with "
+			     "2 of 3: its work is done*\n"
+			     "*controller: engine 1 (inference 2..3) leaves, the job goes on with "
+			     "1 of 3: its work is done*\n");
+	simulation_expect_not(s, "goes on with 0 of 3");
+	simulation_fail(s, 0, "not accepted by inference 5");
+	simulation_run(s, 2000);
+	assert_true(simulation_controller_over(s, &error));
+	assert_int_not_equal(error.code, ERROR_NONE);
+	simulation_free(&s);
+}
+
+/* Engine 2 is lost after others and all trainers have done their work. */
+static void test_engine__that_is_lost_when_trainers_are_done_is_no_failure_of_theirs(void **unused)
+{
+	struct simulation *s = running(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_run(s, 1000);
+	for (uint32_t i = 2; i < 6; i++)
+		simulation_leave(s, i, true);
+	simulation_run(s, 1100);
+	simulation_leave(s, 0, true);
+	simulation_leave(s, 1, true);
+	simulation_run(s, 1200);
+	simulation_kill(s, 6);
+	simulation_leave(s, 7, true);
+	simulation_run(s, 9000);
+	simulation_expect(
+		s, "*controller: engine 0 (inference 0..1) leaves*\n"
+		   "*controller: engine 1 (inference 2..3) leaves*\n"
+		   "*controller: done: all others have left; engines that were lost: 1 of 3\n");
+	assert_done(s);
+	simulation_free(&s);
+}
+
 static void test_last_engine__and_a_trainer_end_the_job(void **unused)
 {
 	struct simulation *s = running(&(struct simulation_options){0});
@@ -202,6 +274,9 @@ int main(void)
 		cmocka_unit_test(test_gone__that_was_lost_on_its_way_is_said_again),
 		cmocka_unit_test(
 			test_rank__that_is_lost_when_all_others_are_done_is_no_failure_of_theirs),
+		cmocka_unit_test(test_engine__that_leaves_with_its_work_done_is_gone_on_without),
+		cmocka_unit_test(
+			test_engine__that_is_lost_when_trainers_are_done_is_no_failure_of_theirs),
 		cmocka_unit_test(test_last_engine__and_a_trainer_end_the_job),
 		cmocka_unit_test(test_bad_network__everybody_else_hears_of_it_and_goes_on),
 	};

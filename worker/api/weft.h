@@ -516,8 +516,8 @@ WEFT_API int weft_param_digest(const weft_worker *worker, uint32_t id, uint64_t 
 
 /* A descriptor (eventfd) for poll(2), epoll or asyncio, readable when there may be something to do:
  * a peer's signal came (an update may begin, or part of a version arrived), a version was published,
- * the deadline of a try passed, weft_interrupt was called, the worker failed (which then may take
- * 0.1 s). It stays readable until one of the three calls below, which clear it first and then look,
+ * half a second of a try passed (who has died or is late is found by the next one), or its deadline,
+ * an engine left or came, weft_interrupt was called, the worker failed (which then may take 0.1 s). It stays readable until one of the three calls below, which clear it first and then look,
  * so nothing is missed; it may be readable with nothing to do. From weft_join to weft_leave; a second
  * call gives the same one. The worker owns it and weft_close closes it: nobody else reads, writes or
  * closes it, and one loop watches it. The first call starts a thread, which sleeps.
@@ -572,7 +572,7 @@ WEFT_API int weft_get_stats(const weft_worker *worker, weft_stats *stats, weft_e
 typedef struct weft_loss {
 	size_t size;
 	uint32_t first, count;    /* its inference ranks: [first, first + count) */
-	int code;                 /* enum weft_code: why, */
+	int code;                 /* enum weft_code: why (0: all its ranks did their work and left), */
 	uint32_t back;            /* 1: another engine has come in its place */
 	char text[1024];          /* and in words: which of its ranks was lost, and how */
 } weft_loss;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/control/core_state.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool is_former(const struct worker_core *core, uint64_t controller)
@@ -208,12 +209,14 @@ static void on_gone(struct worker_core *core, struct message *message)
 		if (!hear_is_gone(core, core->drops.items[i].member))
 			core->drops.items[kept++] = core->drops.items[i];
 	core->drops.count = kept;
-	say(core, true, "the job goes on without inference %u..%u: %s", gone->first,
-	    gone->first + gone->count - 1, gone->text);
+	if (gone->code)
+		say(core, true, "the job goes on without inference %u..%u: %s", gone->first,
+		    gone->first + gone->count - 1, gone->text);
 	action = action_push(core->actions, WORKER_ACTION_GONE);
 	action->message.u.gone = (struct message_gone){
 		.number = gone->number, .first = gone->first, .count = gone->count};
-	error_set(&action->error, (enum error_code)gone->code, "%s", gone->text);
+	action->error.code = (enum error_code)gone->code;
+	snprintf(action->error.text, sizeof(action->error.text), "%s", gone->text);
 }
 
 /* Asked again until it is answered; and anew, for a later version, by a controller whose trainers were not before one. */

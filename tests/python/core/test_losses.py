@@ -3,6 +3,7 @@
 import contextlib
 import threading
 
+import pytest
 from pair import SECONDS, K, Q, Thread, right, values
 
 import weft
@@ -25,29 +26,69 @@ def heard(worker):
     return worker.losses
 
 
-def test_losses__name_the_engine_that_left_and_why_to_all_that_go_on():
+@contextlib.contextmanager
+def two_engines(update_timeout_s=SECONDS):
+    """The controller's address, a trainer and two engines of a rank, which are at version 1. The trainer and engine 0 are closed
+    at the end."""
     with contextlib.ExitStack() as stack:
         running = weft.Controller(train="world=1", infer="engines=2,tp=1", on_loss="continue")
         stack.callback(running.stop)
-        trainer = stack.enter_context(weft.Trainer(running.address, 0, update_timeout_s=SECONDS))
+        trainer = stack.enter_context(weft.Trainer(running.address, 0, update_timeout_s=update_timeout_s))
         trainer.declare_tensor(Q)
         trainer.declare_tensor(K)
         engines = [engine(running.address, rank) for rank in range(2)]
         stack.enter_context(engines[0])
-        joins = [Thread(worker.join) for worker in (trainer, *engines)]
-        for join in joins:
+        for join in [Thread(worker.join) for worker in (trainer, *engines)]:
             join.done()
-        for version in range(1, 4):
-            waits = [Thread(worker.wait, version) for worker in engines[:2 if version == 1 else 1]]
-            trainer.publish(version, values(version))
-            assert [wait.done() for wait in waits] == [version] * len(waits)
-            if version == 1:
-                assert trainer.losses == engines[0].losses == ()
-                with contextlib.suppress(ZeroDivisionError), engines[1]:
-                    raise ZeroDivisionError("of this test")
+        waits = [Thread(worker.wait, 1) for worker in engines]
+        trainer.publish(1, values(1))
+        assert [wait.done() for wait in waits] == [1, 1]
+        assert trainer.losses == engines[0].losses == ()
+        yield running.address, trainer, engines
+
+
+def fails(worker):
+    with contextlib.suppress(ZeroDivisionError), worker:
+        raise ZeroDivisionError("of this test")
+
+
+def all_at(trainer, inference, version):
+    wait = Thread(inference.wait, version)
+    trainer.publish(version, values(version))
+    assert wait.done() == version
+
+
+def test_losses__name_the_engine_that_left_and_why_to_all_that_go_on():
+    with two_engines() as (_, trainer, engines):
+        fails(engines[1])
+        for version in (2, 3):
+            all_at(trainer, engines[0], version)
         for worker in (trainer, engines[0]):
             (loss,) = heard(worker)
             assert loss.ranks == range(1, 2) and loss.code == weft.Code.HOST, loss
             assert "inference 1" in loss.text and "ZeroDivisionError" in loss.text, loss
         with engines[0].read() as snapshot:
             assert right(snapshot["qk"], 3)
+
+
+@pytest.mark.parametrize("leaves, code", [(weft.Inference.close, 0), (fails, weft.Code.HOST)], ids=["done", "fails"])
+def test_publish__that_waits_for_an_engine_goes_on_at_once_when_that_leaves(leaves, code):
+    with two_engines(update_timeout_s=1000.0) as (_, trainer, engines):
+        wait, publish = Thread(engines[0].wait, 2), Thread(trainer.publish, 2, values(2))
+        publish.join(0.2)
+        assert publish.is_alive()
+        leaves(engines[1])
+        assert wait.done() == 2
+        publish.done()
+        (loss,) = heard(trainer)
+        assert loss.ranks == range(1, 2) and loss.code == code, loss
+
+
+def test_publish__goes_on_without_an_engine_that_does_not_come():
+    with two_engines(update_timeout_s=4.0) as (_, trainer, engines):  # half of which it waits
+        wait = Thread(engines[0].wait, 2, 3.5)
+        trainer.publish(2, values(2))
+        assert wait.done() == 2
+        (loss,) = heard(trainer)
+        assert loss.ranks == range(1, 2) and loss.code == weft.Code.TIMEOUT, loss
+        engines[1].close()

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines that come back to a job that goes on: what the host of each side calls, blocking and in an event loop."""
+import asyncio
+
+import pytest
+from pair import SECONDS, Thread, right, values
+from test_losses import all_at, engine, fails, heard, two_engines
+
+
+def comes_back(address, first, last):
+    """An engine takes the place of the one that left. It says its first version, and ends with what is said to be the last."""
+    with engine(address, 1) as again:
+        again.join(SECONDS)
+        while not last or again.published < last[0]:
+            version = again.wait()
+            with again.read() as snapshot:
+                assert snapshot.version == version and right(snapshot["qk"], version)
+            assert first or version == again.next_version
+            first[:] = first or [version]
+
+
+async def publish_and_wait(trainer, inference, version):
+    """Both sides in one thread."""
+    await asyncio.wait_for(asyncio.gather(trainer.publish_async(version, values(version)), inference.wait_async(version)), SECONDS)
+
+
+@pytest.mark.parametrize("loops", [False, True], ids=["threads", "event loop"])
+def test_engine__that_comes_back_is_taken_in_by_publish_and_wait(loops):
+    first, last, version = [], [], 1
+    with two_engines() as (address, trainer, (inference, other)):
+        fails(other)
+        heard(trainer)
+        again = Thread(comes_back, address, first, last)
+        while not last:
+            assert version < 10000 and again.is_alive()
+            last[:] = first and [version + 1]
+            version += 1
+            if loops:
+                asyncio.run(publish_and_wait(trainer, inference, version))
+            else:
+                all_at(trainer, inference, version)
+        again.done()
+        assert 1 < first[0] < version and trainer.next_version == inference.next_version == first[0]
+        for worker in (trainer, inference):
+            assert worker.losses[0].back and worker.losses[0].ranks == range(1, 2)
+        with inference.read() as snapshot:
+            assert right(snapshot["qk"], version)
+        assert trainer.stats()["updates"] == version
