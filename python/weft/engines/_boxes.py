@@ -54,16 +54,16 @@ def _runs(found: Found, marks: Marks) -> "Optional[tuple[torch.Tensor, torch.Ten
         numbers = found.numbers(at - lead, end)
         breaks = (numbers[1:] != numbers[:-1] + 1) & ((numbers[1:] >= 0) | (numbers[1:] != numbers[:-1]))
         inside = breaks.nonzero().view(-1) + (at - lead + 1)
-        parts.append(inside if at else torch.cat((torch.zeros(1, dtype=torch.int64), inside)))
+        parts.append(inside if at else torch.cat((torch.zeros(1, dtype=torch.int64, device="cpu"), inside)))
         count += parts[-1].numel()
         if count > max(_PIECES_MAX, found.count // _RUN_LEAST):
             return None
     starts = torch.cat(parts)
-    ends = torch.cat((starts[1:], torch.tensor([found.count])))
+    ends = torch.cat((starts[1:], torch.tensor([found.count], device="cpu")))
     first = _at(found, starts)
     tensor, names = marks.tensor_at(first.clamp(min=0), found.kind)
-    bounds = torch.tensor([marks.first(name) for name in names] + [marks.end(found.kind)])
-    behind = torch.where(first >= 0, bounds[(tensor + 1).clamp(max=len(names))], torch.full((), 1 << 62))
+    bounds = torch.tensor([marks.first(name) for name in names] + [marks.end(found.kind)], device="cpu")
+    behind = torch.where(first >= 0, bounds[(tensor + 1).clamp(max=len(names))], torch.full((), 1 << 62, device="cpu"))
     across = (behind - first < ends - starts).nonzero().view(-1).tolist()
     if across:  # neighbours in number, of two tensors or more
         more = []
@@ -73,10 +73,10 @@ def _runs(found: Found, marks: Marks) -> "Optional[tuple[torch.Tensor, torch.Ten
             high = torch.searchsorted(bounds, number + int(ends[run]) - begin)
             more.append(torch.unique(bounds[low:high]) - number + begin)
         starts = torch.cat((starts, *more)).sort().values
-        ends = torch.cat((starts[1:], torch.tensor([found.count])))
+        ends = torch.cat((starts[1:], torch.tensor([found.count], device="cpu")))
         first = _at(found, starts)
         tensor, _ = marks.tensor_at(first.clamp(min=0), found.kind)
-    return starts, ends - starts, first, torch.where(first >= 0, tensor, torch.full((), -1)), names
+    return starts, ends - starts, first, torch.where(first >= 0, tensor, torch.full((), -1, device="cpu")), names
 
 
 def _at(found: Found, places: torch.Tensor) -> torch.Tensor:
@@ -91,17 +91,17 @@ def _pieces(found: Found, marks: Marks, element: int) -> Optional[list[Piece]]:
     if runs is None:
         return None
     starts, lengths, first, tensors, names = runs
-    width = torch.tensor([_width(marks.tensors[name]) for name in names] or [1])[tensors.clamp(min=0)]
-    base = torch.tensor([marks.first(name) for name in names] or [0])[tensors.clamp(min=0)]
+    width = torch.tensor([_width(marks.tensors[name]) for name in names] or [1], device="cpu")[tensors.clamp(min=0)]
+    base = torch.tensor([marks.first(name) for name in names] or [0], device="cpu")[tensors.clamp(min=0)]
     # a run goes on the box of the one before it: as long, a row further, in the same columns, right behind it
     column = (first - base) % width.clamp(min=1)
-    same = torch.zeros(starts.numel(), dtype=torch.bool)
+    same = torch.zeros(starts.numel(), dtype=torch.bool, device="cpu")
     same[1:] = (tensors[1:] == tensors[:-1]) & (tensors[1:] >= 0) & (lengths[1:] == lengths[:-1]) \
         & (first[1:] == first[:-1] + width[1:]) & (column[1:] + lengths[1:] <= width[1:])
     groups = (~same).nonzero().view(-1)
     if groups.numel() > min(_PIECES_MAX, 256 + found.count * element // _PIECE_BYTES_LEAST):
         return None
-    counts = torch.diff(groups, append=torch.tensor([starts.numel()]))
+    counts = torch.diff(groups, append=torch.tensor([starts.numel()], device="cpu"))
     pieces: list[Piece] = []
     for group, rows in zip(groups.tolist(), counts.tolist()):
         if int(tensors[group]) < 0:
@@ -174,12 +174,13 @@ def _transposed(found: Found, marks: Marks, element: int) -> Optional[list[Piece
     pieces: list[Piece] = []
     for index in range(found.count // size):
         # rows that are neighbouring columns of one tensor are one box; where another begins, so does another piece
-        begins = _at(found, index * size + torch.arange(rows) * columns)
+        begins = _at(found, index * size + torch.arange(rows, device="cpu") * columns)
         starts = [0, *((begins[1:] != begins[:-1] + 1).nonzero().view(-1) + 1).tolist(), rows]
         if len(starts) > _TURNED_MAX or bool((begins < 0).any()):
             return None
         for first, last in zip(starts, starts[1:]):
-            places = (index * size + torch.arange(first, last) * columns + torch.arange(columns)[:, None]).view(-1)
+            row, column = torch.arange(first, last, device="cpu"), torch.arange(columns, device="cpu")
+            places = (index * size + row * columns + column[:, None]).view(-1)
             box = _one_box(found.part(places, (columns, last - first)), marks, element)
             if box is None:
                 return None

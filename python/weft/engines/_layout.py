@@ -162,20 +162,20 @@ class _Runs:
         element = dtype_of(param.dtype).bytes
         parts = [_box_runs(*_plain(piece, tensors), piece, names, element)
                  for piece in sorted(param.pieces, key=lambda piece: piece.offset_bytes)]
-        columns = [torch.cat(column) for column in zip(*parts)] if parts else [torch.zeros(0, dtype=torch.int64)] * 5
+        columns = [torch.cat(column) for column in zip(*parts)] if parts else [torch.zeros(0, dtype=torch.int64, device="cpu")] * 5
         at, tensor, first, elements, step = columns
         step = torch.where(elements == 1, torch.ones_like(step), step)
         on = (tensor[1:] == tensor[:-1]) & (step[1:] == step[:-1]) & (at[1:] == at[:-1] + elements[:-1]) \
             & (first[1:] == first[:-1] + elements[:-1] * step[:-1])
-        starts = torch.cat((torch.ones(min(at.numel(), 1), dtype=torch.bool), ~on)).nonzero().view(-1)
-        sums = torch.cat((torch.zeros(1, dtype=torch.int64), elements.cumsum(0)))
-        ends = torch.cat((starts[1:], torch.tensor([at.numel()])))[:starts.numel()]
+        starts = torch.cat((torch.ones(min(at.numel(), 1), dtype=torch.bool, device="cpu"), ~on)).nonzero().view(-1)
+        sums = torch.cat((torch.zeros(1, dtype=torch.int64, device="cpu"), elements.cumsum(0)))
+        ends = torch.cat((starts[1:], torch.tensor([at.numel()], device="cpu")))[:starts.numel()]
         return cls(at[starts], tensor[starts], first[starts], sums[ends] - sums[starts], step[starts])
 
     def difference(self, other: "_Runs", names: list[str]) -> "Optional[tuple[str, str]]":
         """The first, in words."""
         both = min(self.at.numel(), other.at.numel())
-        unlike = torch.zeros(both, dtype=torch.bool)
+        unlike = torch.zeros(both, dtype=torch.bool, device="cpu")
         for field in dataclasses.fields(self):
             unlike |= getattr(self, field.name)[:both] != getattr(other, field.name)[:both]
         where = int(unlike.nonzero()[0]) if bool(unlike.any()) else both
@@ -220,10 +220,10 @@ def _box_runs(tensor: str, lo: Sequence[int], hi: Sequence[int], shape: Sequence
             inner -= 1
         inner = max(inner - 1, 0)
     count = math.prod(sizes[d] for d in order[inner:])
-    first = torch.tensor([sum(low * stride for low, stride in zip(lo, strides))])
+    first = torch.tensor([sum(low * stride for low, stride in zip(lo, strides))], device="cpu")
     for d in order[:inner]:
-        first = (first[:, None] + torch.arange(sizes[d]) * strides[d]).view(-1)
-    begins = at + torch.arange(first.numel()) * (apart or count)
+        first = (first[:, None] + torch.arange(sizes[d], device="cpu") * strides[d]).view(-1)
+    begins = at + torch.arange(first.numel(), device="cpu") * (apart or count)
     same = [torch.full_like(first, value) for value in (names.setdefault(tensor, len(names)), count, step)]
     return begins, same[0], first, same[1], same[2]
 

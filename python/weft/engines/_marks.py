@@ -27,7 +27,7 @@ from weft.torch._cuts import folded_shape
 NOWHERE, COMPUTED, KEPT = -10, -20, -30
 CHECKS = 4  # loads of random digits
 _ONE, _NOWHERE, _COMPUTED, _KEPT = 0, 1, 2, 3  # states of an element
-_STATES = torch.tensor([0, NOWHERE, COMPUTED, KEPT])
+_STATES = torch.tensor([0, NOWHERE, COMPUTED, KEPT], device="cpu")
 _CHUNK = 1 << 20  # elements at a time: what a cache holds
 _LARGE = 1 << 16  # elements of a parameter of which two checks are enough: where one is computed, so are others
 
@@ -71,7 +71,7 @@ class Marks:
             if not matrices:
                 self._signed = dict(self._end)
         self.loads = max((_digits(kind.base, end) for kind, end in self._end.items()), default=1)
-        self._bounds = {kind: torch.tensor(firsts) for kind, (firsts, _) in self._order.items()}
+        self._bounds = {kind: torch.tensor(firsts, device="cpu") for kind, (firsts, _) in self._order.items()}
 
     def _count(self, name: str, kind: Kind, elements: int) -> None:
         self._first[name] = self._end.get(kind, 0)
@@ -134,7 +134,7 @@ class Found:
     def __init__(self, shape: Sequence[int], dtype: torch.dtype, marks: Marks):
         self.shape, self.dtype, self.kind, self._marks = tuple(shape), dtype, kind_of(dtype), marks
         self.count = math.prod(shape)
-        self._digits = torch.zeros((marks.loads, self.count), dtype=torch.uint8)
+        self._digits = torch.zeros((marks.loads, self.count), dtype=torch.uint8, device="cpu")
         self._state: Optional[torch.Tensor] = None  # None: every element has a number so far
 
     def add(self, found: torch.Tensor, load: int) -> None:
@@ -149,7 +149,7 @@ class Found:
 
     def _states(self, at: int, count: int) -> torch.Tensor:
         if self._state is None:
-            self._state = torch.zeros(self.count, dtype=torch.uint8)
+            self._state = torch.zeros(self.count, dtype=torch.uint8, device="cpu")
         return self._state[at:at + count]
 
     def _add_digits(self, values: torch.Tensor, at: int, load: int) -> None:

@@ -28,6 +28,7 @@ class Child:
         try:
             self._pipe.close()
             torch.set_num_threads(1)
+            torch.set_default_device(os.environ.get("WEFT_TEST_DEVICE"))
             pipe.send(("done", function(lambda value: pipe.send(("said", value)), pipe.recv)))
             code = 0
         except BaseException:

@@ -21,6 +21,35 @@ def described(habits=(), **size):
     return model, weft.engines.describe(model, tensors=listed, layout="probe")
 
 
+@pytest.fixture
+def other_default_device():
+    """Of the host's process; the engine's own code sets its device, as engines do."""
+    torch.set_default_device("meta")
+    yield
+    torch.set_default_device(None)
+
+
+class OnCpu(toy.Toy):
+    def __getattribute__(self, name):
+        mine = super().__getattribute__(name)
+        if name not in ("scratch", "load", "process", "derive", "reload"):
+            return mine
+
+        def on_cpu(*arguments):
+            with torch.device("cpu"):
+                return mine(*arguments)
+        return on_cpu
+
+
+def test_default_device__of_the_host_changes_nothing_of_a_probe(request):
+    habits = ["swap", "pad", "ones", "sentinel", "attribute"]
+    model, listed = toy.engine_model(habits, version=1), toy.tensors(4, 1, habits)
+    want = probe(OnCpu(model), listed, reload=True)
+    request.getfixturevalue("other_default_device")
+    found = probe(OnCpu(model), listed, reload=True)
+    assert found.layout.params == want.layout.params and found.layout.derived == want.layout.derived
+
+
 def write(model, layout, listed, version):
     """What weft does: the pieces' bytes, and zeroes where nothing is."""
     given, live = dict(toy.values(listed, version)), loadable(model)

@@ -28,7 +28,9 @@ def wrong(model, version, habits, listed, **size):
 def trainer(listed, versions=(1, 2), send=None, **options):
     """One trainer, which says the endpoints. ``send(sender, hear)`` in place of sending versions."""
     def run(say, hear):
-        with weft.engines.Sender(listed.values(), update_timeout_s=SECONDS, join_timeout_s=SECONDS, **options) as sender:
+        memory = "cuda" if torch.get_default_device().type == "cuda" else None
+        with weft.engines.Sender(listed.values(), update_timeout_s=SECONDS, join_timeout_s=SECONDS, memory=memory,
+                                 **options) as sender:
             say([sender.endpoint(engine) for engine in range(sender.engines)])
             sender.join()
             if send is not None:

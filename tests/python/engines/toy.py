@@ -69,9 +69,9 @@ def tensors(layers=4, dense=1, habits=(), dtype="BF16"):
 def values(listed, version, dtype=None):
     """A checkpoint of one version: (name, tensor)."""
     for number, (name, tensor) in enumerate(listed.items()):
-        made = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1000 * version + number))
+        made = torch.randn(tensor.shape, generator=torch.Generator("cpu").manual_seed(1000 * version + number), device="cpu")
         made = made.abs() + 0.5 if name.endswith("scale") else made
-        yield name, made.to(dtype or getattr(torch, weft._dtypes.dtype_of(tensor.dtype).torch))
+        yield name, made.to(torch.get_default_device(), dtype or getattr(torch, weft._dtypes.dtype_of(tensor.dtype).torch))
 
 
 def parameter(*shape, dtype=torch.bfloat16):
