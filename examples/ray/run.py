@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainers, engines and the controller as actors of Ray.
 
-    pip install . torch ray && python examples/ray/run.py [--versions 5] [--kill engine|trainer]
+    pip install . torch ray && python examples/ray/run.py [--versions 5] [--kill engine|trainer] [--restart]
 
 Two trainers hold the same small model and share the sending; two engines are of one rank each and keep two copies, so that
 they can be asked while the next version arrives. With --kill an actor dies in the middle: whoever waits then fails with weft's
-own error, which names it, and the program ends with that error's exit code.
+own error, which names it, and the program ends with that error's exit code. With --kill engine --restart the job goes on
+without that engine, Ray starts its actor again, and it comes in between two versions.
 """
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ def told(worker: weft.Worker, seconds: float) -> None:
 class Controller:
     """Its process is this actor's child: where the actor dies, it ends, and all workers hear of it."""
 
-    def __init__(self, bind: str | None):
-        self._controller = weft.Controller(TRAIN, INFER, bind=bind, **SOON)
+    def __init__(self, bind: str | None, on_loss: str):
+        self._controller = weft.Controller(TRAIN, INFER, bind=bind, on_loss=on_loss, **SOON)
 
     def address(self) -> str:
         return self._controller.address
@@ -77,6 +78,11 @@ class Trainer:
     def check(self, seconds: float) -> None:
         told(self._weft, seconds)
 
+    def lost(self, rank: int) -> tuple[bool, bool]:
+        """Whether that engine was lost, and whether another one has come in its place."""
+        found = [loss.back for loss in self._weft.losses if rank in loss.ranks]
+        return bool(found), any(found)
+
     def says(self) -> list[float]:
         with torch.no_grad():
             return self._model(torch.ones(1, 256))[0, :4].tolist()
@@ -99,6 +105,12 @@ class Engine:
     def wait(self, version: int) -> int:
         return self._weft.wait(version)
 
+    @ray.method(max_task_retries=-1)  # called while Ray starts the actor again, which it warns of
+    def come_back(self) -> int:
+        """In a job that runs: the first version that this engine gets."""
+        self._weft.join()
+        return self._weft.wait()
+
     def check(self, seconds: float) -> None:
         told(self._weft, seconds)
 
@@ -112,13 +124,22 @@ class Engine:
         self._weft.close()
 
 
-def update(trainers: list, engines: list, version: int) -> None:
-    waits = [engine.wait.remote(version) for engine in engines]
+def update(trainers: list, engines: list, away: dict, version: int) -> None:
+    """``away``: engines that were killed, by rank, each with the call in which it comes back; None: it is not known to be lost."""
+    waits = [engine.wait.remote(version) for rank, engine in enumerate(engines) if rank not in away]
     losses = ray.get([trainer.step.remote(version) for trainer in trainers])
     ray.get(waits)
-    said = ray.get([actor.says.remote() for actor in trainers + engines])
+    for rank, coming in list(away.items()):
+        lost, back = ray.get(trainers[0].lost.remote(rank))
+        if lost and not coming:
+            away[rank] = engines[rank].come_back.remote()
+        elif back or coming and ray.wait([coming], timeout=0)[0]:
+            assert ray.get(away.pop(rank)) == version  # or raises what it failed with
+            print(f"engine {rank} is back", flush=True)
+    here = [engine for rank, engine in enumerate(engines) if rank not in away]
+    said = ray.get([actor.says.remote() for actor in trainers + here])
     assert all(one == said[0] for one in said), said
-    print(f"version {version}: loss {losses[0]:.4f}, {len(engines)} engines say what the trainers say", flush=True)
+    print(f"version {version}: loss {losses[0]:.4f}, {len(here)} engines say what the trainers say", flush=True)
 
 
 def why(actors: list, death: ray.exceptions.RayActorError) -> None:
@@ -131,18 +152,21 @@ def why(actors: list, death: ray.exceptions.RayActorError) -> None:
     raise death
 
 
-def run(versions: int, kill: str | None, bind: str | None) -> None:
-    controller = Controller.remote(bind)
+def run(versions: int, kill: str | None, restart: bool, bind: str | None) -> None:
+    controller = Controller.remote(bind, "continue" if restart else "end")
     address = ray.get(controller.address.remote())
     trainers = [Trainer.remote(address, rank) for rank in range(TRAINERS)]
-    engines = [Engine.remote(address, rank) for rank in range(ENGINES)]
-    actors = trainers + engines
+    engines = [Engine.options(max_restarts=-1 if restart else 0).remote(address, rank) for rank in range(ENGINES)]
+    actors, away, version = trainers + engines, {}, 0
     ray.get([actor.join.remote() for actor in actors])
     try:
-        for version in range(1, versions + 1):
+        while version < versions or away:
+            version += 1
             if kill and version == (versions + 1) // 2:
-                ray.kill((engines if kill == "engine" else trainers)[-1])
-            update(trainers, engines, version)
+                ray.kill((engines if kill == "engine" else trainers)[-1], no_restart=not restart)
+                if restart:
+                    away[ENGINES - 1] = None
+            update(trainers, engines, away, version)
     except ray.exceptions.RayActorError as death:
         why(actors, death)
     ray.get([actor.leave.remote() for actor in actors])
@@ -153,13 +177,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Weft between actors of Ray")
     parser.add_argument("--versions", type=int, default=5)
     parser.add_argument("--kill", choices=["engine", "trainer"], help="an actor that dies in the middle")
+    parser.add_argument("--restart", action="store_true", help="with --kill engine: Ray starts it again, and the job goes on")
     parser.add_argument("--bind", help="where the controller listens, for actors on several hosts: tcp://HOST:0 (with "
                                        "WEFT_KEY_FILE)")
     arguments = parser.parse_args()
     if arguments.versions < 1:
         parser.error("--versions: at least 1")
+    if arguments.restart and arguments.kill != "engine":
+        parser.error("--restart: only with --kill engine; a job does not outlive a trainer")
     try:
-        run(arguments.versions, arguments.kill, arguments.bind)
+        run(arguments.versions, arguments.kill, arguments.restart, arguments.bind)
     except weft.Error as error:  # Ray raises a worker's exception as what it is
         print(f"the job failed: {error.text}", file=sys.stderr)
         return error.exit_code

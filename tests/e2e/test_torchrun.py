@@ -3,6 +3,9 @@
 import concurrent.futures
 import contextlib
 import os
+import re
+import shlex
+import signal
 import socket
 import subprocess
 import time
@@ -10,6 +13,7 @@ import time
 import pytest
 
 import job as jobs
+from test_on_loss import until
 
 TORCHRUN = os.environ.get("WEFT_TORCHRUN")
 TRAIN, INFER = "world=2,source=gathered", "engines=1,tp=2"
@@ -79,3 +83,30 @@ def test_torchrun__disagreeing_sources_are_an_error(tmp_path, models):
     done = torchrun(tmp_path, models["qwen2"], "--controller", "auto", port=29520, env={"WEFT_RANK": "9"})
     assert done.returncode != 0
     assert "WEFT_RANK" in done.stdout + done.stderr
+
+
+def test_torchrun__that_restarts_an_engine_brings_it_back_into_the_job(tmp_path, models):
+    """A killed rank: torchrun ends the rest of its engine and starts all of it again, while the job goes on."""
+    updates, infer, said = "400", "engines=2,tp=2", tmp_path / "torchrun"
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, infer) as job, said.open("w") as out:
+        job.controller("--on-loss", "continue")
+        for rank in range(2):
+            job.worker("trainer", rank, "--interval", "20ms", updates=updates)
+            job.worker("inference", rank, "--verify", "--shadow", updates=updates)
+        worker = [jobs.WORKER, "--controller", job.address, "--job", job.name, "--model", job.model, "--checkpoint", job.model,
+                  "--train", TRAIN, "--infer", infer, "--updates", updates, "--verify", "--shadow", "--role", "inference"]
+        launch = subprocess.Popen(
+            [TORCHRUN, "--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.1", "--master-addr", "127.0.0.1",
+             "--master-port", "29523", "--no-python", "sh", "-c", f"exec {shlex.join(map(str, worker))} --rank $((2 + RANK))"],
+            stdout=out, stderr=subprocess.STDOUT)
+        try:
+            until(lambda: said.read_text().count("update version=3 ") == 2, job)
+            joined = re.search(r"inference 3 \(host \S+, pid (\d+)\) joins", job.processes["controller"].stderr)
+            os.kill(int(joined[1]), signal.SIGKILL)
+            until(lambda: "2 of 2 engines are here from version" in job.processes["controller"].stderr, job)
+            assert launch.wait(120) == 0, said.read_text()
+        finally:
+            launch.kill()
+        assert set(job.wait(60).values()) == {0}, job.said()
+        assert said.read_text().count(f"update version={updates} ") == 2
+        assert sorted(job.digests(0)) == list(range(1, int(updates) + 1))
