@@ -52,6 +52,7 @@ struct epoch {
 	uint32_t trainers, count, capacity;
 	struct party *parties;
 	uint32_t at[LEG_COUNT];       /* parties at each */
+	bool adopted;                 /* its parties ran by it before: their endpoints were exchanged elsewhere */
 	struct topology *reported;    /* by the workers, where the plan uses that */
 	struct problem *problem;
 	struct table *table;          /* NULL until planned */
@@ -96,6 +97,8 @@ int epoch_peers(const struct epoch *epoch, uint32_t party, struct message_peers 
 /* Leg 3. */
 void epoch_connected(struct epoch *epoch, uint32_t party);
 bool epoch_all_connected(const struct epoch *epoch);
+/* Planned, and all of them have what they need. */
+void epoch_adopt(struct epoch *epoch);
 /* Its invariants, where asserts are on. */
 void epoch_check(const struct epoch *epoch, uint64_t now_ms);
 

@@ -81,7 +81,9 @@ static int make_epoch(struct epoch **epoch, struct controller *controller, struc
 		const struct slot *slot = &members->slots[i];
 
 		if (gone_is(controller, slot))
-			epoch_add_away(*epoch, controller->epoch->parties[i].worker);
+			epoch_add_away(*epoch, controller->epoch
+						       ? controller->epoch->parties[i].worker
+						       : slot->worker);
 		else
 			epoch_add(*epoch, slot->worker);
 	}
@@ -102,9 +104,51 @@ static void fail_for_good(struct controller *controller, int rc, const struct er
 	ending_fail(controller, NULL, why);
 }
 
+static void go(struct controller *controller, const struct slot *slot)
+{
+	send_to(controller, slot->peer, MESSAGE_GO)->u.go.attempt = controller->epoch->attempt;
+}
+
+static void go_all(struct controller *controller)
+{
+	const struct membership *members = &controller->members;
+
+	returns_over(controller);
+	controller_enter(controller, CONTROLLER_RUN);
+	for (uint32_t i = 0; i < members->count; i++)
+		if (exchange_has(controller, &members->slots[i]))
+			go(controller, &members->slots[i]);
+	returns_maybe_begin(controller);
+}
+
+/* They run by that plan: there is nothing to exchange. */
+static void take_over(struct controller *controller)
+{
+	epoch_adopt(controller->epoch);
+	say(controller, true,
+	    "takes over a job that runs, %.1f s after it was started: all have the plan that they had",
+	    (double)(controller->now_ms - controller->started_ms) / 1000.0);
+	go_all(controller);
+}
+
+static int plan_over(struct epoch **epoch, struct controller *controller, const struct slot *first,
+		     struct error *why)
+{
+	int rc = takeover_prepare(controller, first, why);
+
+	if (!rc)
+		rc = make_epoch(epoch, controller, why);
+	if (!rc && takeover_compare(first, *epoch, why)) {
+		epoch_free(epoch);
+		rc = -ERROR_CONFLICT;
+	}
+	return rc;
+}
+
 void exchange_begin(struct controller *controller)
 {
 	struct membership *members = &controller->members;
+	const struct slot *runs = takeover_first(controller);
 	struct epoch *epoch = NULL;
 	struct error why = {0};
 	int rc;
@@ -112,8 +156,9 @@ void exchange_begin(struct controller *controller)
 	WEFT_ASSERT(controller->epoch || declarations_complete(controller));
 	bodies_forget_unused(&members->bodies);
 	returns_come_in(controller);
-	rc = make_epoch(&epoch, controller, &why);
-	if (rc && returns_stay_out(controller, &why))
+	rc = runs ? plan_over(&epoch, controller, runs, &why)
+		  : make_epoch(&epoch, controller, &why);
+	if (rc && !runs && returns_stay_out(controller, &why))
 		rc = make_epoch(&epoch, controller, &why);
 	if (rc) {
 		fail_for_good(controller, rc, &why);
@@ -127,6 +172,10 @@ void exchange_begin(struct controller *controller)
 	controller_enter(controller, CONTROLLER_EXCHANGE);
 	patience_begin(&controller->patience, controller->now_ms);
 	announce(controller);
+	if (runs) {
+		take_over(controller);
+		return;
+	}
 	for (uint32_t i = 0; !rc && i < members->count; i++)
 		if (exchange_has(controller, &members->slots[i]))
 			rc = send_plan(controller, &members->slots[i], &why);
@@ -144,6 +193,8 @@ void exchange_replay_plan(struct controller *controller, struct slot *slot)
 	struct error why;
 	int rc;
 
+	if (controller->epoch->adopted && controller->state == CONTROLLER_RUN)
+		go(controller, slot);
 	if (party->leg != LEG_PLANNED || controller->now_ms < party->plan_ms + PLAN_REPLAY_MS)
 		return;
 	rc = send_plan(controller, slot, &why);
@@ -187,11 +238,6 @@ void exchange_endpoints(struct controller *controller, struct slot *slot, struct
 	send_peers(controller, index);
 }
 
-static void go(struct controller *controller, const struct slot *slot)
-{
-	send_to(controller, slot->peer, MESSAGE_GO)->u.go.attempt = controller->epoch->attempt;
-}
-
 void exchange_connected(struct controller *controller, struct slot *slot, struct message *message)
 {
 	const struct membership *members = &controller->members;
@@ -210,13 +256,8 @@ void exchange_connected(struct controller *controller, struct slot *slot, struct
 		return;
 	WEFT_ASSERT(controller->exchanges_again ||
 		    members->in[PRESENCE_DECLARED] == members->count);
-	returns_over(controller);
-	controller_enter(controller, CONTROLLER_RUN);
 	say(controller, false, "all %u workers have their peers' endpoints after %.1f s: go",
 	    members->count - members->in[PRESENCE_LOST] - members->in[PRESENCE_ABSENT],
 	    (double)(controller->now_ms - controller->patience.since_ms) / 1000.0);
-	for (uint32_t i = 0; i < members->count; i++)
-		if (exchange_has(controller, &members->slots[i]))
-			go(controller, &members->slots[i]);
-	returns_maybe_begin(controller);
+	go_all(controller);
 }

@@ -241,6 +241,16 @@ void gone_leave(struct controller *controller, const struct slot *blamed, const 
 	returns_look(controller);
 }
 
+void gone_meanwhile(struct controller *controller, const struct slot *slot, const struct error *why)
+{
+	struct departure departure = {.first = engine_first(controller, slot),
+				      .blamed = slot->who,
+				      .blamed_incarnation = slot->worker->hello.incarnation,
+				      .why = *why};
+
+	depart(controller, &departure);
+}
+
 void gone_done(struct controller *controller, const struct slot *slot)
 {
 	struct departure departure = {.first = engine_first(controller, slot),

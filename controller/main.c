@@ -80,6 +80,8 @@ static const struct option_row {
 	 "between two signs of life (default 500ms)"},
 	{"lost-after", "WEFT_LOST_AFTER", "TIME", KIND_DURATION, AT(shell.controller.lost_ms),
 	 "silence after which a worker is given up (default 5s)"},
+	{"orphan", "WEFT_ORPHAN", "TIME", KIND_DURATION, AT(shell.controller.orphan_ms),
+	 "how long updates go on when this controller is lost (default: the job ends; docs/living.md)"},
 	{"restarts", "WEFT_RESTARTS", "N", KIND_COUNT, AT(shell.controller.restarts),
 	 "how often the job may gather again after a loss (default 0)"},
 	{"port-file", "WEFT_PORT_FILE", "FILE", KIND_TEXT, AT(shell.channel.port_file),

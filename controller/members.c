@@ -14,6 +14,7 @@ static void welcome(struct controller *controller, const struct slot *slot)
 	message->u.welcome.lost_ms = controller->options.lost_ms;
 	message->u.welcome.controller = controller->options.incarnation;
 	message->u.welcome.runs = controller->epoch && !exchange_has(controller, slot);
+	message->u.welcome.orphan_ms = controller->options.orphan_ms;
 }
 
 static void join(struct controller *controller, struct slot *slot, const char *peer,

@@ -7,6 +7,7 @@
  *   members.c       hello, claims, heartbeat, leave
  *   losses.c        silence, failures that workers report, whom to blame
  *   gone.c          engines that leave a job that goes on
+ *   takeover.c      a job that runs, and lost its controller
  *   returns.c       and engines that come back: all pause between two versions
  *   declarations.c  what they hold and need: bodies once per digest, contradictions
  *   exchange.c      plan, endpoints, peers, connected, go
@@ -162,6 +163,8 @@ bool gone_is(const struct controller *controller, const struct slot *slot);
  * work done. */
 bool gone_may(const struct controller *controller, const struct slot *slot);
 void gone_leave(struct controller *controller, const struct slot *blamed, const struct error *why);
+/* Its engine had left before this controller came; its processes are new, and come in later. */
+void gone_meanwhile(struct controller *controller, const struct slot *slot, const struct error *why);
 /* That slot has left, its work done; with it its whole engine, perhaps, which others then go on without. */
 void gone_done(struct controller *controller, const struct slot *slot);
 /* What is new to one that has heard of so many. */
@@ -196,6 +199,14 @@ bool returns_stay_out(struct controller *controller, const struct error *why);
 void returns_over(struct controller *controller);
 /* "trainer 1 to begin an update", of who is waited for. */
 void returns_missing(const struct controller *controller, struct text *text);
+
+/* takeover.c: before there is a plan */
+/* The first of those who run by another controller's plan, which was lost; NULL: none does. */
+const struct slot *takeover_first(const struct controller *controller);
+/* All are here: who does not run has left, or it is an error. */
+int takeover_prepare(struct controller *controller, const struct slot *first, struct error *why);
+/* This plan is theirs. */
+int takeover_compare(const struct slot *first, const struct epoch *epoch, struct error *why);
 
 /* declarations.c */
 /* Everything is here and nobody's place is in doubt. */

@@ -74,6 +74,8 @@ struct message_hello {
 	char *host;                /* for people */
 	char *host_id;             /* boot id: equal means the same kernel */
 	uint64_t pid;
+	uint32_t attempt;          /* it runs, by the plan of that attempt, and its controller was lost; 0: it does not */
+	struct digest plan;        /* that plan's */
 };
 
 /* One transport of a list. Workers reach each other by it when both offer it with one `reach`. */
@@ -154,6 +156,7 @@ struct message_welcome {
 	uint32_t lost_ms;          /* silence after which a side is given up */
 	uint64_t controller;       /* incarnation of the controller; never 0 */
 	bool runs;                 /* the job does: this worker comes in between two of its updates */
+	uint32_t orphan_ms;        /* how long updates go on when the controller is lost; 0: not at all */
 };
 struct message_refuse { int code; char *text; };
 struct message_want { struct digest *digests; size_t digest_count; }; /* none: all known */

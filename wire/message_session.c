@@ -17,7 +17,7 @@ static const struct codec_field member_fields[] = {
 };
 const struct codec_record message_member_record = {CODEC_RECORD_OF(struct member, member_fields)};
 
-/* {"role":0, "rank":3, "incarnation":0x9f.., "host":"n1", "host_id":"5c4e..", "pid":4711} */
+/* {"role":0, "rank":3, "incarnation":0x9f.., "host":"n1", "host_id":"5c4e..", "pid":4711, "attempt":0, "plan":bin16} */
 static const struct codec_field hello_fields[] = {
 	FIELD_U32(struct message_hello, role, ROLE_COUNT - 1),
 	FIELD_U32(struct message_hello, rank, LIMIT_RANKS - 1),
@@ -25,6 +25,8 @@ static const struct codec_field hello_fields[] = {
 	FIELD_TEXT(struct message_hello, host, LIMIT_NAME_BYTES),
 	FIELD_TEXT(struct message_hello, host_id, LIMIT_NAME_BYTES),
 	FIELD_U64(struct message_hello, pid),
+	FIELD_U32(struct message_hello, attempt, UINT32_MAX),
+	FIELD_DIGEST(struct message_hello, plan),
 };
 MESSAGE_RECORD(hello);
 
@@ -170,6 +172,7 @@ static const struct codec_field welcome_fields[] = {
 	FIELD_U32(struct message_welcome, lost_ms, UINT32_MAX),
 	FIELD_U64(struct message_welcome, controller),
 	FIELD_BOOL(struct message_welcome, runs),
+	FIELD_U32(struct message_welcome, orphan_ms, UINT32_MAX),
 };
 MESSAGE_RECORD(welcome);
 

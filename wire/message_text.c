@@ -18,9 +18,13 @@ static int hello(const struct message *message, char *out, size_t bytes)
 {
 	const struct message_hello *hello = &message->u.hello;
 
-	return snprintf(out, bytes, " %s %u pid %" PRIu64 " on %s, incarnation %" PRIx64,
+	char runs[40] = "";
+
+	if (hello->attempt)
+		snprintf(runs, sizeof(runs), ", runs by plan attempt %u", hello->attempt);
+	return snprintf(out, bytes, " %s %u pid %" PRIu64 " on %s, incarnation %" PRIx64 "%s",
 			role_name(hello->role), hello->rank, hello->pid, shown(hello->host),
-			hello->incarnation);
+			hello->incarnation, runs);
 }
 
 static int declare(const struct message *message, char *out, size_t bytes)
@@ -99,9 +103,13 @@ static int welcome(const struct message *message, char *out, size_t bytes)
 {
 	const struct message_welcome *welcome = &message->u.welcome;
 
-	return snprintf(out, bytes, " by %" PRIx64 ": beat every %u ms, lost after %u ms%s",
+	char orphan[40] = "";
+
+	if (welcome->orphan_ms)
+		snprintf(orphan, sizeof(orphan), ", orphans go on for %u ms", welcome->orphan_ms);
+	return snprintf(out, bytes, " by %" PRIx64 ": beat every %u ms, lost after %u ms%s%s",
 			welcome->controller, welcome->heartbeat_ms, welcome->lost_ms,
-			welcome->runs ? ", the job runs" : "");
+			welcome->runs ? ", the job runs" : "", orphan);
 }
 
 static int refuse(const struct message *message, char *out, size_t bytes)

@@ -149,6 +149,55 @@ def test_sweep__engines_that_are_lost_leave_and_all_others_do_every_update(tmp_p
     assert not jobs.leftovers()
 
 
+def lose_controllers(number, folder, model, expected, known):
+    """One job that goes on when its controller is lost, one to three times, and another one takes it over; one in two loses an
+    engine too, at any moment, which is started again when there is a controller. Complaints."""
+    chance, updates = random.Random(SEED * 1000037 + number), 400
+    flags, shadow, loses = chance.choice(WAYS), chance.choice([[], ["--shadow"]]), number % 2
+    options = ["--orphan", "60s", "--heartbeat", "100ms", "--lost-after", "1s", *(["--on-loss", "continue"] if loses else [])]
+    complaints, again, moments = [], [], 1 if loses else chance.choice([1, 2, 3])
+    with jobs.Job(folder, model, TRAIN, "engines=2,tp=2") as job:
+        job.controller(*options, name="controller0")
+        job.workers("--checksums", *flags, updates=updates, trainer_flags=["--interval", "10ms"], inference_flags=shadow)
+        while not job.processes["inference-0"].updates() and job.processes["controller0"].code is None:
+            time.sleep(0.005)
+        steps = [f"controller{turn}" for turn in range(moments)]
+        steps.insert(chance.choice([0, 1]), "inference-3") if loses else None
+        for name in steps:
+            time.sleep(chance.uniform(0, 0.6))
+            job.kill(name)
+            if name.startswith("controller"):
+                job.processes[name].popen.wait()
+                time.sleep(chance.choice([0, chance.uniform(0, 1.5)]))
+                job.controller(*options, bind=job.address, name=f"controller{int(name[-1]) + 1}")
+        for rank in (2, 3) if loses else ():
+            job.worker("inference", rank, "--checksums", *shadow, *flags, updates=updates, name=f"again-{rank}")
+            again.append((rank, f"again-{rank}"))
+        codes = job.wait(60)
+        for rank, name in [*((rank, f"inference-{rank}") for rank in range(2 if loses else 4)), *again]:
+            versions = complete(job.digests(rank, name), expected.digests(1)[0])
+            first = min(versions, default=1) if again and rank > 1 else 1
+            if sorted(versions) != list(range(first, updates + 1)):
+                complaints.append(f"{name} did {len(versions)} versions from {first} on")
+            for version, params in versions.items():
+                if version not in known:
+                    known[version] = expected.digests(version)
+                if params != known[version][rank % 2]:
+                    complaints.append(f"version {version} on inference {rank} was published with wrong bytes")
+        may_fail = {f"controller{turn}" for turn in range(moments)} | ({"inference-2", "inference-3"} if loses else set())
+        failed = [name for name, code in codes.items() if code and name not in may_fail]
+        if failed or complaints:
+            complaints.append(f"job {number} ({flags + shadow}, {steps}): {failed} failed\n{job.said()}")
+    return complaints
+
+
+def test_sweep__controllers_that_are_lost_are_replaced_and_all_do_every_update(tmp_path, models):
+    expected, known = jobs.expected(models["qwen2"], "engines=2,tp=2"), {}
+    for number in range(KILLS // 40):
+        assert lose_controllers(number, tmp_path / str(number), models["qwen2"], expected, known) == []
+    assert not jobs.leftovers()
+
+
 def command_line(path):
     try:
         return (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")

@@ -121,11 +121,15 @@ static void publish(struct control *control, const struct action *action)
 static void take_gone(struct control *control, const struct message_gone *gone,
 		      const struct error *why)
 {
-	bool kept;
+	bool kept = false;
 
 	pthread_mutex_lock(&control->lock);
-	kept = array_add(&control->gone,
-			 (struct control_gone){gone->first, gone->count, false, *why});
+	for (size_t i = 0; i < control->gone.count;
+	     i++) /* said anew by a controller that took over */
+		kept = kept || (control->gone.items[i].first == gone->first &&
+				!control->gone.items[i].back);
+	kept = kept || array_add(&control->gone,
+				 (struct control_gone){gone->first, gone->count, false, *why});
 	atomic_store(&control->gone_count, (uint32_t)control->gone.count);
 	atomic_fetch_add(&control->news, 1);
 	pthread_mutex_unlock(&control->lock);

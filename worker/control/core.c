@@ -182,6 +182,25 @@ static void leave(struct worker_core *core, bool done)
 	core->leaving_ms = core->now_ms;
 	beat(core);
 	core_enter(core, core->controller ? WORKER_LEAVING : WORKER_LEFT);
+	if (core->orphaned || core->adoption == ADOPTION_HELLO)
+		core_enter(core, WORKER_LEFT); /* nobody answers */
+}
+
+/* How long the controller may be silent. Whoever runs needs it for nothing but what it is told of others, and for the plan
+ * that ends a pause. */
+static uint64_t silence_ms(const struct worker_core *core)
+{
+	return core->lost_ms + (runs_alone(core) ? (uint64_t)core->orphan_ms : 0);
+}
+
+static void go_on_alone(struct worker_core *core)
+{
+	core->orphaned = true;
+	say(core, true,
+	    "the controller at %s is silent for %.1f s (this worker at version %llu): updates go "
+	    "on without it, for %.1f s at most (weft-controller --orphan)",
+	    core->options.controller, (double)(core->now_ms - core->heard_ms) / 1000.0,
+	    (unsigned long long)core->version, core->orphan_ms / 1000.0);
 }
 
 static void check_silence(struct worker_core *core)
@@ -193,6 +212,11 @@ static void check_silence(struct worker_core *core)
 	if (core->state < WORKER_DECLARE || core->state > WORKER_RUN ||
 	    core->now_ms < core->heard_ms + core->lost_ms)
 		return;
+	if (core->now_ms < core->heard_ms + silence_ms(core)) {
+		if (!core->orphaned)
+			go_on_alone(core);
+		return;
+	}
 	error_set(&why, ERROR_CONTROLLER_LOST,
 		  "the controller at %s is silent for %.1f s (this worker at version %llu); "
 		  "restart the whole job",
@@ -406,7 +430,8 @@ uint64_t worker_core_deadline_ms(const struct worker_core *core)
 						   : patience_next_ms(&core->joining, limit));
 	if (core->state >= WORKER_DECLARE && core->state <= WORKER_RUN) {
 		sooner(&deadline, core->beat_ms);
-		sooner(&deadline, core->heard_ms + core->lost_ms);
+		sooner(&deadline,
+		       core->heard_ms + (core->orphaned ? silence_ms(core) : core->lost_ms));
 	}
 	if (core->state == WORKER_LEAVING)
 		sooner(&deadline, core->leaving_ms + core->lost_ms);

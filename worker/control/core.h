@@ -14,8 +14,13 @@
  * Where an engine comes in, all of it is planned and exchanged again; and again where one goes meanwhile. A worker that comes
  * to a job that runs waits for that as long as the controller answers: it is for trainers to begin an update.
  *
+ * A controller that falls silent while updates run is not needed for them: for orphan_ms the worker goes on (--orphan), says
+ * what it would, and a leave needs no answer. In the midst of a pause or of an exchange it is lost at once.
+ * Another one that answers there is asked to take the job over: the worker says hello, with the plan that it runs by, and
+ * declares, as at the start, and runs on. When that controller has made the same plan of what all declare, it says go.
+ *
  * The latest unanswered message is sent again every resend_ms. Another controller incarnation
- * means a restart: before the plan the worker starts over with hello, after it it fails.
+ * means a restart: before the plan the worker starts over with hello, after it it fails, or asks to be taken over.
  * A leave is answered by a heartbeat of sequence 0; unanswered, it counts as heard after
  * lost_ms, for nobody waits for a worker that is done. A worker that was told of the job's end
  * leaves once, so that the controller need not wait for it.

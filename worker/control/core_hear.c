@@ -12,6 +12,57 @@ static bool is_former(const struct worker_core *core, uint64_t controller)
 	return false;
 }
 
+/* It asks that one to take the job over. */
+static bool asks_other(struct worker_core *core, uint64_t other)
+{
+	if (!runs_alone(core))
+		return false;
+	if (core->adoption == ADOPTION_HELLO && core->candidate == other)
+		return true;
+	core->candidate = other;
+	core->adoption = ADOPTION_HELLO;
+	say(core, true,
+	    "another controller answers at %s (incarnation %016llx, was %016llx): asking it to take "
+	    "the job over, which runs on meanwhile",
+	    core->options.controller, (unsigned long long)other,
+	    (unsigned long long)core->controller);
+	say_latest(core);
+	return true;
+}
+
+/* Nothing of the other one's is known to it: what has left is told anew. */
+static void on_adoption(struct worker_core *core, const struct message *message)
+{
+	if (core->controller != message->u.welcome.controller)
+		core->former[core->former_count++ % FORMER_COUNT] = core->controller;
+	core->controller = message->u.welcome.controller;
+	core->epoch = message->epoch;
+	core->adoption = ADOPTION_DECLARE;
+	core->orphaned = core->wanted = false;
+	core->left_before = 0;
+	core->left.count = 0;
+	core->pause = (struct message_pause){0};
+	core->paused = (struct message_paused){0};
+	core->paused_over = 0;
+}
+
+/* It has forgotten this worker, which was silent to it for too long. */
+static void ask_again(struct worker_core *core)
+{
+	core->candidate = core->controller;
+	core->adoption = ADOPTION_HELLO;
+	say_latest(core);
+}
+
+static void take_times(struct worker_core *core, const struct message_welcome *welcome)
+{
+	core->heartbeat_ms = welcome->heartbeat_ms;
+	core->lost_ms = welcome->lost_ms;
+	core->orphan_ms = welcome->orphan_ms;
+	core->heard_ms = core->now_ms;
+	core->beat_ms = core->now_ms + core->heartbeat_ms;
+}
+
 /* The address answers, but it is another controller (other != 0) or one that forgot us. */
 static void start_over(struct worker_core *core, uint64_t other)
 {
@@ -19,7 +70,7 @@ static void start_over(struct worker_core *core, uint64_t other)
 
 	if (core->state == WORKER_LEAVING)
 		core_enter(core, WORKER_LEFT);
-	if (core->state >= WORKER_LEFT)
+	if (core->state >= WORKER_LEFT || (other && asks_other(core, other)))
 		return;
 	if (core->state >= WORKER_PLANNED) {
 		error_set(
@@ -45,15 +96,17 @@ static void start_over(struct worker_core *core, uint64_t other)
 
 static void on_welcome(struct worker_core *core, struct message *message)
 {
+	if (core->adoption == ADOPTION_HELLO) {
+		on_adoption(core, message);
+		take_times(core, &message->u.welcome);
+		say_latest(core);
+	}
 	if (core->state != WORKER_HELLO)
 		return;
 	core->controller = message->u.welcome.controller;
 	core->runs = message->u.welcome.runs;
 	core->epoch = message->epoch;
-	core->heartbeat_ms = message->u.welcome.heartbeat_ms;
-	core->lost_ms = message->u.welcome.lost_ms;
-	core->heard_ms = core->now_ms;
-	core->beat_ms = core->now_ms + core->heartbeat_ms;
+	take_times(core, &message->u.welcome);
 	if (core->owed.code != ERROR_NONE) {
 		core_fail(core, &core->owed, FAILURE_SENDS);
 		return;
@@ -75,13 +128,15 @@ static void on_refuse(struct worker_core *core, struct message *message)
 	/* "never saw you": a late answer, unless this is the controller that we joined */
 	else if (core->state == WORKER_DECLARE)
 		start_over(core, 0);
+	else if (core->adoption == ADOPTION_DECLARE)
+		ask_again(core);
 }
 
 static void on_want(struct worker_core *core, struct message *message)
 {
 	bool ours = false;
 
-	if (core->state != WORKER_DECLARE)
+	if (core->state != WORKER_DECLARE && core->adoption != ADOPTION_DECLARE)
 		return;
 	for (size_t i = 0; i < message->u.want.digest_count; i++)
 		ours |= digest_equal(message->u.want.digests[i], core->options.declare.digest);
@@ -168,8 +223,16 @@ static void on_peers(struct worker_core *core, struct message *message)
 
 static void on_go(struct worker_core *core, struct message *message)
 {
-	if (core->state == WORKER_CONNECTED && message->u.go.attempt == core->plan.u.plan.attempt)
+	if (!have_plan(core) || message->u.go.attempt != core->plan.u.plan.attempt)
+		return;
+	if (core->state == WORKER_CONNECTED)
 		core_enter(core, WORKER_RUN);
+	if (core->adoption != ADOPTION_DECLARE)
+		return;
+	core->adoption = ADOPTION_NONE;
+	say(core, true, "the controller at %s has taken the job over: the plan is what it was",
+	    core->options.controller);
+	say_latest(core);
 }
 
 static void on_heartbeat(struct worker_core *core, struct message *message)
@@ -258,10 +321,17 @@ void hear_message(struct worker_core *core, struct message *message)
 			handlers[message->type](core, message);
 	} else if (strcmp(message->job, core->options.job) != 0) {
 		return;
+	} else if (core->adoption == ADOPTION_HELLO && opens && message->from == core->candidate &&
+		   (!refuse || message->u.refuse.code != ERROR_CONTROLLER_LOST)) {
+		handlers[message->type](core, message);
 	} else if (message->from != core->controller) {
 		start_over(core, message->from);
 	} else if (opens || message->epoch == core->epoch) { /* else stale: of another plan */
 		core->heard_ms = core->now_ms;
+		if (core->orphaned)
+			say(core, true, "the controller at %s is heard again",
+			    core->options.controller);
+		core->orphaned = false;
 		handlers[message->type](core, message);
 	}
 }

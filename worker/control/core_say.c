@@ -21,6 +21,10 @@ static void send_hello(struct worker_core *core)
 {
 	struct message message = {.type = MESSAGE_HELLO, .u.hello = core->options.hello};
 
+	if (core->adoption == ADOPTION_HELLO) {
+		message.u.hello.attempt = core->plan.u.plan.attempt;
+		message.u.hello.plan = core->plan.u.plan.digest;
+	}
 	say_copy(core, &message);
 }
 
@@ -84,6 +88,18 @@ static void send_paused(struct worker_core *core)
 		say_copy(core, &message);
 }
 
+/* To a controller that takes the job over: as to one that begins it. */
+static void send_running(struct worker_core *core)
+{
+	static void (*const says[])(struct worker_core *) = {
+		[ADOPTION_NONE] = send_paused,
+		[ADOPTION_HELLO] = send_hello,
+		[ADOPTION_DECLARE] = send_declare,
+	};
+
+	says[core->adoption](core);
+}
+
 static void send_drops(struct worker_core *core)
 {
 	for (size_t i = 0; i < core->drops.count; i++) {
@@ -100,7 +116,7 @@ static void send_drops(struct worker_core *core)
 static void (*const resends[WORKER_STATE_COUNT])(struct worker_core *) = {
 	[WORKER_HELLO] = send_hello,	   [WORKER_DECLARE] = send_declare,
 	[WORKER_PLANNED] = send_endpoints, [WORKER_CONNECTED] = send_connected,
-	[WORKER_RUN] = send_paused,	   [WORKER_LEAVING] = say_leave,
+	[WORKER_RUN] = send_running,	   [WORKER_LEAVING] = say_leave,
 	[WORKER_FAILED] = say_failure,
 };
 
@@ -109,7 +125,7 @@ void say_latest(struct worker_core *core)
 	core->resend_ms = core->now_ms + core->options.resend_ms;
 	if (resends[core->state])
 		resends[core->state](core);
-	if (goes_on(core))
+	if (goes_on(core) && core->adoption == ADOPTION_NONE)
 		send_drops(core);
 }
 

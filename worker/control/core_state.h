@@ -23,6 +23,13 @@ struct drop {
 	uint64_t version;
 };
 
+/* Another controller answers in the place of the one that was lost: it is asked to take this worker, which runs, over. */
+enum adoption {
+	ADOPTION_NONE,
+	ADOPTION_HELLO,   /* its welcome is waited for */
+	ADOPTION_DECLARE  /* its go, when it has made the plan that this worker runs by */
+};
+
 /* Inference ranks. */
 struct left {
 	uint32_t first, count;
@@ -39,6 +46,10 @@ struct worker_core {
 	struct patience joining;
 	uint64_t heard_ms, beat_ms, resend_ms, stepped_ms, leaving_ms;
 	bool runs;			/* it came to a job that runs, which takes it in */
+	uint32_t orphan_ms;		/* how long it goes on without the controller */
+	bool orphaned;			/* it does */
+	enum adoption adoption;		/* RUN */
+	uint64_t candidate;		/* of ADOPTION_HELLO */
 	uint64_t expired_ms;		/* when the join deadline passed; 0: it has not */
 	bool unreached, said_unreached; /* something stands between the controller and us */
 	struct error unreached_why;
@@ -86,6 +97,13 @@ static inline bool goes_on(const struct worker_core *core)
 {
 	return have_plan(core) && core->plan.u.plan.continues && core->state >= WORKER_PLANNED &&
 	       core->state <= WORKER_RUN;
+}
+
+/* It runs, and waits for nothing of the controller's. */
+static inline bool runs_alone(const struct worker_core *core)
+{
+	return core->state == WORKER_RUN && core->orphan_ms &&
+	       core->pause.number == core->paused_over;
 }
 
 /* core.c */

@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engines that come back to a job that goes on: what the host of each side calls, blocking and in an event loop."""
+"""Engines that come back to a job that goes on, and controllers that are replaced: what the host of each side calls, blocking and
+in an event loop."""
 import asyncio
+import contextlib
+import os
+import signal
+import time
 
 import pytest
-from pair import SECONDS, Thread, right, values
+from pair import SECONDS, Thread, inference, right, trainer, values
 from test_losses import all_at, engine, fails, heard, two_engines
+
+import weft
 
 
 def comes_back(address, first, last):
@@ -46,3 +53,27 @@ def test_engine__that_comes_back_is_taken_in_by_publish_and_wait(loops):
         with inference.read() as snapshot:
             assert right(snapshot["qk"], version)
         assert trainer.stats()["updates"] == version
+
+
+def test_job__whose_controller_is_lost_runs_on_and_is_taken_over():
+    options = {"train": "world=1", "infer": "engines=1,tp=1", "orphan_s": 60.0, "heartbeat_s": 0.1, "lost_after_s": 0.5}
+    with contextlib.ExitStack() as stack:
+        running = weft.Controller(**options)
+        stack.callback(running.stop)
+        sender = stack.enter_context(trainer(running.address))
+        receiver = stack.enter_context(inference(running.address))
+        join = Thread(sender.join)
+        receiver.join()
+        join.done()
+        all_at(sender, receiver, 1)
+        os.kill(running.pid, signal.SIGKILL)
+        time.sleep(1.0)
+        all_at(sender, receiver, 2)
+        another = weft.Controller(bind=running.address, **options)
+        stack.callback(another.stop)
+        for version in range(3, 30):
+            all_at(sender, receiver, version)
+            time.sleep(0.05)
+        for worker in (receiver, sender):
+            worker.close()
+        another.wait(SECONDS)

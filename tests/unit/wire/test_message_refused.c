@@ -281,12 +281,13 @@ static void test_welcome__needs_a_controller(void **state)
 	struct writer writer;
 
 	(void)state;
-	open_message(&writer, "welcome", 4);
+	open_message(&writer, "welcome", 5);
 	key_uint(&writer, "heartbeat_ms", 1);
 	key_uint(&writer, "lost_ms", 1);
 	key_uint(&writer, "controller", 0);
 	writer_text(&writer, "runs", LIMIT_KEY_BYTES);
 	writer_bool(&writer, false);
+	key_uint(&writer, "orphan_ms", 0);
 	refuse(&writer, ERROR_MESSAGE, "welcome message: controller is 0");
 }
 

@@ -319,7 +319,7 @@ static bool live(uint64_t k)
 	build_holding(&bench.holding);
 	options = options_of(&bench);
 	messages[0] = from_controller(MESSAGE_WELCOME);
-	messages[0].u.welcome = (struct message_welcome){500, 5000, CONTROLLER, false};
+	messages[0].u.welcome = (struct message_welcome){500, 5000, CONTROLLER, false, 0};
 	messages[1] = from_controller(MESSAGE_WANT);
 	messages[1].u.want.digests = memory_alloc(sizeof(struct digest));
 	messages[1].u.want.digests[0] = options.declare.digest;

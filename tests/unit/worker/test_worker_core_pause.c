@@ -102,7 +102,7 @@ static void test_worker__that_comes_to_a_job_that_runs_waits_as_long_as_it_is_an
 	struct message message = from_controller(MESSAGE_WELCOME);
 
 	tick(bench, 0);
-	message.u.welcome = (struct message_welcome){500, 5000, CONTROLLER, true};
+	message.u.welcome = (struct message_welcome){500, 5000, CONTROLLER, true, 0};
 	receive(bench, message);
 	for (uint64_t now = 1000; now <= 100000; now += 1000) {
 		tick(bench, now);

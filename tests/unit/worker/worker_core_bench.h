@@ -113,7 +113,16 @@ static inline void receive_welcome(struct bench *bench)
 {
 	struct message message = from_controller(MESSAGE_WELCOME);
 
-	message.u.welcome = (struct message_welcome){500, 5000, CONTROLLER, false};
+	message.u.welcome = (struct message_welcome){500, 5000, CONTROLLER, false, 0};
+	receive(bench, message);
+}
+
+/* Updates go on for so long when the controller is lost. */
+static inline void receive_welcome_of_orphans(struct bench *bench, uint32_t orphan_ms)
+{
+	struct message message = from_controller(MESSAGE_WELCOME);
+
+	message.u.welcome = (struct message_welcome){500, 5000, CONTROLLER, false, orphan_ms};
 	receive(bench, message);
 }
 

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * takeover.c -- a controller that is started in the place of one that was lost, while the job runs on (--orphan). It knows
+ * nothing, and is told everything: each worker says hello with the plan that it runs by, and declares as at the start.
+ *
+ *   orphans    hello, runs by plan 4ac1.. ── declare ──┐
+ *                                                      ├─ the same plan? ── go
+ *   newcomers  hello ── declare ───────────────────────┘  (engines that died meanwhile, and were started again)
+ *
+ * What workers declare and the options of this controller make the plan, so it is made again, and must be theirs, bit for bit:
+ * then nothing is sent but `go`, and the job runs as it did. An engine of which not all ranks run counts as one that has left:
+ * its new processes come in as others do that come back (returns.c).
+ */
+#include "controller/state.h"
+
+static const struct message_hello *hello_of(const struct slot *slot)
+{
+	return slot->worker ? &slot->worker->hello : NULL;
+}
+
+static bool runs(const struct slot *slot)
+{
+	const struct message_hello *hello = hello_of(slot);
+
+	return hello && hello->attempt;
+}
+
+const struct slot *takeover_first(const struct controller *controller)
+{
+	for (uint32_t i = 0; i < controller->members.count && !controller->epoch; i++)
+		if (runs(&controller->members.slots[i]))
+			return &controller->members.slots[i];
+	return NULL;
+}
+
+/* They have to run by one plan, and all trainers do. */
+static int check_runners(const struct controller *controller, const struct slot *first,
+			 struct error *why)
+{
+	const struct message_hello *plan = hello_of(first);
+	char who[WORKER_TEXT_BYTES], whom[WORKER_TEXT_BYTES];
+
+	for (uint32_t i = 0; i < controller->members.count; i++) {
+		const struct slot *slot = &controller->members.slots[i];
+		const struct message_hello *hello = hello_of(slot);
+
+		if (!runs(slot) && slot->who.role == ROLE_TRAINER)
+			return error_set(
+				why, ERROR_CONFLICT,
+				"%s runs already, and %s has just been started: a job that is taken "
+				"over has all its trainers; restart the whole job",
+				slot_text(first, whom), slot_text(slot, who));
+		if (runs(slot) &&
+		    (hello->attempt != plan->attempt || !digest_equal(hello->plan, plan->plan)))
+			return error_set(
+				why, ERROR_CONFLICT,
+				"%s runs by plan attempt %u, and %s by %u: they are of two "
+				"jobs; restart the whole job",
+				slot_text(first, whom), plan->attempt, slot_text(slot, who),
+				hello->attempt);
+	}
+	return 0;
+}
+
+int takeover_prepare(struct controller *controller, const struct slot *first, struct error *why)
+{
+	uint32_t trainers = controller->members.trainers;
+	int rc = check_runners(controller, first, why);
+
+	for (uint32_t rank = 0; !rc && trainers + rank < controller->members.count; rank++) {
+		const struct slot *slot = &controller->members.slots[trainers + rank];
+		char who[WORKER_TEXT_BYTES];
+		struct error lost;
+
+		if (runs(slot) || gone_is(controller, slot))
+			continue;
+		error_set(&lost, ERROR_PEER_LOST,
+			  "%s was started anew while the job had no controller",
+			  slot_text(slot, who));
+		if (controller->continues)
+			gone_meanwhile(controller, slot, &lost);
+		else
+			rc = error_set(
+				why, ERROR_CONFLICT,
+				"%s, and the job ends where an engine is lost (--on-loss end); "
+				"restart the whole job",
+				lost.text);
+	}
+	controller->attempts = hello_of(first)->attempt - 1;
+	return rc;
+}
+
+int takeover_compare(const struct slot *first, const struct epoch *epoch, struct error *why)
+{
+	char theirs[DIGEST_TEXT_BYTES], ours[DIGEST_TEXT_BYTES], who[WORKER_TEXT_BYTES];
+
+	if (digest_equal(hello_of(first)->plan, epoch->table->digest))
+		return 0;
+	return error_set(
+		why, ERROR_CONFLICT,
+		"%s and the others run by plan %s, and what they declare makes %s here: start this "
+		"controller with the options of the one that was lost (--train, --infer, --policy, "
+		"--order, --topology, --sessions-max, --commit), or restart the whole job",
+		slot_text(first, who), digest_text(hello_of(first)->plan, theirs),
+		digest_text(epoch->table->digest, ours));
+}

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real processes whose controller is lost while they run (weft-controller --orphan, docs/living.md)."""
+import signal
+
+import job as jobs
+import pytest
+from test_on_loss import TCP, until
+
+TRAIN, INFER, UPDATES = "world=2,source=gathered", "engines=2,tp=2", 200
+SOON = ["--heartbeat", "200ms", "--lost-after", "1s"]
+ALONE = "updates go on without it"
+
+
+def begin(job, *controller, flags=(), updates=UPDATES):
+    job.controller(*SOON, *controller)
+    job.workers("--verify", *flags, updates=updates, trainer_flags=["--interval", "25ms"])
+    until(lambda: len(job.processes["inference-2"].updates()) > 2, job)
+
+
+def workers(job):
+    return [process for name, process in job.processes.items() if name.startswith(("trainer", "inference"))]
+
+
+def all_say(job, text, seconds=20):
+    until(lambda: all(text in worker.stderr for worker in workers(job)), job, seconds)
+
+
+def did_all(job, ranks=range(4)):
+    want = jobs.expected(job.model, job.infer)
+    for rank in ranks:
+        assert sorted(job.digests(rank)) == list(range(1, UPDATES + 1)), job.said()
+        for version in (1, UPDATES):
+            assert job.digests(rank)[version] == want.digests(version)[rank % want.tp]
+
+
+@pytest.mark.parametrize("way", ["shm", "tcp"])
+def test_updates__go_on_without_the_controller_and_every_worker_ends_well(tmp_path, models, way):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, "--orphan", "60s", flags=TCP if way == "tcp" else [])
+        job.kill("controller")
+        all_say(job, ALONE)
+        codes = job.wait(60)
+        assert codes.pop("controller") == -9 and set(codes.values()) == {0}, f"{codes}\n{job.said()}"
+        did_all(job)
+    assert not jobs.leftovers()
+
+
+def test_controller__that_wakes_up_has_its_job_back(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, "--orphan", "60s")
+        job.kill("controller", signal.SIGSTOP)
+        all_say(job, ALONE)
+        job.kill("controller", signal.SIGCONT)
+        all_say(job, "is heard again")
+        assert set(job.wait(60).values()) == {0}, job.said()
+        did_all(job)
+        assert "done: all have left" in job.processes["controller"].stderr
+
+
+def test_orphans__end_when_their_time_is_over(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, "--orphan", "1s", updates=10000)
+        job.kill("controller")
+        codes = job.wait(60)
+        assert codes.pop("controller") == -9 and set(codes.values()) == {75}, f"{codes}\n{job.said()}"
+        assert any("WEFT-E132" in worker.stderr and "is silent for 2." in worker.stderr for worker in workers(job)), job.said()
+    assert not jobs.leftovers()
+
+
+def start_other(job, *flags):
+    return job.controller(*SOON, *flags, bind=job.address, name="other")
+
+
+TAKEN = "takes over a job that runs"
+
+
+@pytest.mark.parametrize("way", ["shm", "tcp"])
+@pytest.mark.parametrize("late", [True, False], ids=["missed", "at once"])
+def test_other_controller__takes_the_job_over(tmp_path, models, way, late):
+    flags = ["--orphan", "60s"]
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, *flags, flags=TCP if way == "tcp" else [])
+        job.kill("controller")
+        if late:
+            all_say(job, ALONE)
+        other = start_other(job, *flags)
+        all_say(job, "has taken the job over: the plan is what it was")
+        codes = job.wait(60)
+        assert codes.pop("controller") == -9 and set(codes.values()) == {0}, f"{codes}\n{job.said()}"
+        assert TAKEN in other.stderr and "done: all have left" in other.stderr
+        did_all(job)
+    assert not jobs.leftovers()
+
+
+def test_controllers__may_be_lost_again_and_again(tmp_path, models):
+    flags = ["--orphan", "60s"]
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, *flags)
+        for turn in range(3):
+            job.kill("other" if turn else "controller")
+            job.wait(10, names=["other" if turn else "controller"])
+            other = start_other(job, *flags)
+            until(lambda: TAKEN in other.stderr, job)
+        codes = job.wait(60)
+        assert {codes[name] for name in codes if name != "controller"} == {0}, f"{codes}\n{job.said()}"
+        did_all(job)
+
+
+def test_taken_over_job__loses_an_engine_and_takes_another(tmp_path, models):
+    flags = ["--orphan", "60s", "--on-loss", "continue"]
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, *flags)
+        job.kill("controller")
+        all_say(job, ALONE)
+        start_other(job, *flags)
+        all_say(job, "has taken the job over")
+        job.kill("inference-2")
+        until(lambda: job.processes["inference-3"].code is not None, job)
+        for rank in (2, 3):
+            job.worker("inference", rank, "--verify", updates=UPDATES, name=f"again-{rank}")
+        codes = job.wait(60)
+        assert {codes[name] for name in codes if name not in ("controller", "inference-2", "inference-3")} == {0}, f"{codes}\n{job.said()}"
+        assert "2 of 2 engines are here from version" in job.processes["other"].stderr
+        did_all(job, ranks=range(2))
+
+
+def test_engine__that_dies_meanwhile_and_is_started_again_comes_in(tmp_path, models):
+    flags = ["--orphan", "60s", "--on-loss", "continue"]
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, *flags)
+        job.kill("controller")
+        all_say(job, ALONE)
+        job.kill("inference-2")
+        job.kill("inference-3")
+        other = start_other(job, *flags)
+        for rank in (2, 3):
+            job.worker("inference", rank, "--verify", updates=UPDATES, name=f"again-{rank}")
+        codes = job.wait(60)
+        assert {codes[name] for name in codes if name not in ("controller", "inference-2", "inference-3")} == {0}, f"{codes}\n{job.said()}"
+        assert TAKEN in other.stderr and "2 of 2 engines are here from version" in other.stderr
+        did_all(job, ranks=range(2))
+
+
+def test_other_controller__with_other_options_ends_the_job_and_says_which(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, "--orphan", "60s", updates=10000)
+        job.kill("controller")
+        start_other(job, "--orphan", "60s", "--policy", "round-robin")
+        codes = job.wait(60)
+        assert codes.pop("controller") == -9 and set(codes.values()) == {78}, f"{codes}\n{job.said()}"
+        for worker in workers(job):
+            assert "start this controller with the options of the one that was lost" in worker.stderr, job.said()
+
+
+def test_engine__that_is_lost_meanwhile_takes_nobody_with_it(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, "--orphan", "60s", "--on-loss", "continue", flags=["--update-timeout", "8s"])
+        job.kill("controller")
+        all_say(job, ALONE)
+        job.kill("inference-2")
+        codes = job.wait(60)
+        assert {codes[f"{role}-{rank}"] for role in ("trainer", "inference") for rank in range(2)} == {0}, f"{codes}\n{job.said()}"
+        did_all(job, ranks=range(2))

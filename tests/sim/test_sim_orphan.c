@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Stories of a controller that is lost while updates run (--orphan), and of one that takes its place.
+ */
+#include "tests/support/simulator.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct simulation *orphans(const struct simulation_options *more)
+{
+	struct simulation_options options = *more;
+	struct simulation *simulation;
+
+	options.orphan_ms = 60000;
+	simulation = simulation_new(&options);
+	simulation_controller_start(simulation);
+	simulation_start_all(simulation);
+	assert_true(simulation_run_to(simulation, WORKER_RUN, 20000));
+	simulation_update(simulation, 1);
+	simulation_run(simulation, 1000);
+	simulation_controller_kill(simulation);
+	return simulation;
+}
+
+static void assert_all(const struct simulation *simulation, enum worker_state state,
+		       uint64_t version)
+{
+	for (uint32_t i = 0; i < simulation_workers(simulation); i++) {
+		assert_int_equal(simulation_state(simulation, i), state);
+		assert_int_equal(simulation_version(simulation, i), version);
+	}
+}
+
+static void assert_done(struct simulation *simulation)
+{
+	struct error error;
+
+	assert_true(simulation_controller_over(simulation, &error));
+	assert_int_equal(error.code, ERROR_NONE);
+}
+
+static void test_updates__go_on_without_the_controller_and_all_leave_well(void **unused)
+{
+	struct simulation *s = orphans(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_run(s, 30000);
+	assert_all(s, WORKER_RUN, 1);
+	simulation_update(s, 2);
+	simulation_run(s, 40000);
+	assert_all(s, WORKER_RUN, 2);
+	simulation_leave_all(s);
+	simulation_run(s, 40001);
+	assert_all(s, WORKER_LEFT, 2);
+	simulation_free(&s);
+}
+
+static void test_job__that_lasts_longer_than_orphans_may_ends(void **unused)
+{
+	struct simulation *s = orphans(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_run(s, 60000);
+	assert_all(s, WORKER_RUN, 1);
+	simulation_run(s, 67000);
+	assert_all(s, WORKER_FAILED, 1);
+	assert_non_null(strstr(simulation_error(s, 0)->text, "is silent for 65"));
+	simulation_free(&s);
+}
+
+static void test_other_controller__takes_the_job_over_with_the_plan_that_it_has(void **unused)
+{
+	struct simulation *s = orphans(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_run(s, 10000);
+	simulation_controller_start(s);
+	simulation_update(s, 2);
+	simulation_run(s, 12000);
+	simulation_expect(s, "*trainer 0: another controller answers at *\n"
+			     "*trainer 0 > hello trainer 0 *\n"
+			     "*controller: takes over a job that runs*\n"
+			     "*trainer 0: the controller at *\n");
+	simulation_expect_not(s, "plan attempt 2:");
+	assert_all(s, WORKER_RUN, 2);
+	simulation_update(s, 3);
+	simulation_run(s, 20000);
+	assert_all(s, WORKER_RUN, 3);
+	simulation_leave_all(s);
+	simulation_run(s, 22000);
+	assert_all(s, WORKER_LEFT, 3);
+	assert_done(s);
+	simulation_free(&s);
+}
+
+/* Before anybody has missed the first one. */
+static void test_other_controller__that_comes_at_once_takes_the_job_over_too(void **unused)
+{
+	struct simulation *s = orphans(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_controller_start(s);
+	simulation_run(s, 4000);
+	simulation_expect(s, "*controller: takes over a job that runs*\n");
+	simulation_expect_not(s, "updates go on without it");
+	assert_all(s, WORKER_RUN, 1);
+	simulation_free(&s);
+}
+
+/* Engine 1, of ranks 2 and 3, dies while there is no controller, and is started again. */
+static void test_engine__that_is_new_to_a_job_that_is_taken_over_comes_in_like_others(void **unused)
+{
+	struct simulation *s = orphans(
+		&(struct simulation_options){.infer = "engines=2,tp=2", .on_loss = "continue"});
+
+	(void)unused;
+	simulation_run(s, 8000);
+	simulation_kill(s, 4);
+	simulation_kill(s, 5);
+	for (uint32_t t = 0; t < 2; t++)
+		simulation_drop(s, t, 2, "its process has ended");
+	simulation_controller_start(s);
+	for (uint32_t rank = 2; rank < 4; rank++)
+		simulation_start(s,
+				 &(struct simulation_worker){.role = ROLE_INFERENCE, .rank = rank});
+	simulation_run(s, 12000);
+	simulation_expect(s,
+			  "*controller: engine 1 (inference 2..3) leaves, the job goes on with 1 "
+			  "of 2: inference 2*\n"
+			  "*controller: takes over a job that runs*\n");
+	simulation_update(s, 2);
+	simulation_run(s, 20000);
+	simulation_expect(s, "*controller: 2 of 2 engines are here from version 2 on*\n");
+	for (uint32_t i = 0; i < simulation_workers(s); i++)
+		if (simulation_alive(s, i)) {
+			assert_int_equal(simulation_state(s, i), WORKER_RUN);
+			assert_int_equal(simulation_version(s, i), 2);
+		}
+	simulation_leave_all(s);
+	simulation_run(s, 23000);
+	assert_done(s);
+	simulation_free(&s);
+}
+
+static void fails_with(struct simulation *s, const char *part)
+{
+	for (uint32_t i = 0; i < simulation_workers(s); i++)
+		if (simulation_alive(s, i)) {
+			assert_int_equal(simulation_state(s, i), WORKER_FAILED);
+			if (!strstr(simulation_error(s, i)->text, part))
+				fail_msg("%s", simulation_error(s, i)->text);
+		}
+	simulation_free(&s);
+}
+
+static void test_takeover__of_a_job_with_a_new_trainer_or_engine_fails_by_name(void **unused)
+{
+	struct simulation *s = orphans(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_kill(s, 1);
+	simulation_start(s, &(struct simulation_worker){.role = ROLE_TRAINER, .rank = 1});
+	simulation_controller_start(s);
+	simulation_run(s, 10000);
+	fails_with(s, "trainer 1 (host a, pid 1004) has just been started");
+
+	s = orphans(&(struct simulation_options){0});
+	simulation_kill(s, 2);
+	simulation_start(s, &(struct simulation_worker){.role = ROLE_INFERENCE, .rank = 0});
+	simulation_controller_start(s);
+	simulation_run(s, 10000);
+	fails_with(s, "was started anew while the job had no controller, and the job ends");
+}
+
+/* Whatever is lost, doubled or late. */
+static void test_bad_network__the_job_is_taken_over(void **unused)
+{
+	(void)unused;
+	for (uint64_t seed = 1; seed <= 200; seed++) {
+		struct simulation *s = orphans(
+			&(struct simulation_options){.infer = "engines=2,tp=2",
+						     .on_loss = seed % 2 ? "continue" : "end",
+						     .seed = seed,
+						     .drop_percent = 20,
+						     .double_percent = 10,
+						     .jitter_ms = 50});
+		uint64_t now = simulation_now(s);
+
+		simulation_run(s, now + 100 * (seed % 100));
+		simulation_controller_start(s);
+		simulation_run(s, now + 30000);
+		for (uint32_t i = 0; i < simulation_workers(s); i++)
+			if (simulation_state(s, i) != WORKER_RUN)
+				fail_msg("seed %llu: worker %u is %s\n%s", (unsigned long long)seed,
+					 i, worker_state_name(simulation_state(s, i)),
+					 simulation_transcript(s));
+		simulation_expect(s, "*controller: takes over a job that runs*\n");
+		simulation_leave_all(s);
+		simulation_run(s, now + 45000);
+		assert_done(s);
+		simulation_free(&s);
+	}
+}
+
+/* As long as a trainer reaches its ranks, an engine that is lost meanwhile takes nobody with it. */
+static void test_engine__that_is_lost_meanwhile_is_gone_on_without(void **unused)
+{
+	struct simulation *s = orphans(
+		&(struct simulation_options){.infer = "engines=2,tp=1", .on_loss = "continue"});
+
+	(void)unused;
+	simulation_run(s, 10000);
+	simulation_kill(s, 3);
+	simulation_drop(s, 0, 1, "its process has ended");
+	simulation_drop(s, 1, 1, "its process has ended");
+	simulation_run(s, 20000);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(simulation_state(s, i), WORKER_RUN);
+	simulation_free(&s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_updates__go_on_without_the_controller_and_all_leave_well),
+		cmocka_unit_test(test_job__that_lasts_longer_than_orphans_may_ends),
+		cmocka_unit_test(
+			test_other_controller__takes_the_job_over_with_the_plan_that_it_has),
+		cmocka_unit_test(test_other_controller__that_comes_at_once_takes_the_job_over_too),
+		cmocka_unit_test(
+			test_engine__that_is_new_to_a_job_that_is_taken_over_comes_in_like_others),
+		cmocka_unit_test(
+			test_takeover__of_a_job_with_a_new_trainer_or_engine_fails_by_name),
+		cmocka_unit_test(test_bad_network__the_job_is_taken_over),
+		cmocka_unit_test(test_engine__that_is_lost_meanwhile_is_gone_on_without),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A worker's control core whose controller is lost while updates run (--orphan).
+ */
+#include "tests/unit/worker/worker_core_bench.h"
+
+static bool says(const struct bench *bench, const char *part)
+{
+	for (size_t i = 0; i < bench->actions.count; i++)
+		if (bench->actions.items[i].type == WORKER_ACTION_LOG &&
+		    strstr(bench->actions.items[i].line, part))
+			return true;
+	return false;
+}
+
+/* Every second up to that one; what the last of these ticks did is in the actions. */
+static void tick_to(struct bench *bench, uint64_t until_ms)
+{
+	while (bench->now < until_ms)
+		tick(bench, bench->now + 1000);
+}
+
+static void reach_run_of_orphans(struct bench *bench)
+{
+	tick(bench, 0);
+	receive_welcome_of_orphans(bench, 60000);
+	receive_next_plan(bench, 1, 0);
+	exchange(bench, 1);
+}
+
+static void test_orphan__goes_on_for_its_time_and_fails_after_it(void **state)
+{
+	struct bench *bench = *state;
+
+	reach_run_of_orphans(bench);
+	tick_to(bench, 5000);
+	assert_true(says(bench, "silent for 5.0 s (this worker at version 0): updates go on "
+				"without it, for 60.0 s at most"));
+	assert_int_equal(state_of(bench), WORKER_RUN);
+	tick_to(bench, 6000);
+	assert_false(says(bench, "updates go on"));
+	assert_non_null(sent(bench, MESSAGE_HEARTBEAT)); /* it may come again */
+	tick_to(bench, 64000);
+	assert_int_equal(state_of(bench), WORKER_RUN);
+	tick_to(bench, 65000);
+	assert_int_equal(state_of(bench), WORKER_FAILED);
+	assert_int_equal(failure(bench)->code, ERROR_CONTROLLER_LOST);
+	assert_non_null(strstr(failure(bench)->text, "is silent for 65.0 s"));
+}
+
+static void test_orphan__whose_controller_speaks_again_is_none(void **state)
+{
+	struct bench *bench = *state;
+
+	reach_run_of_orphans(bench);
+	tick_to(bench, 30000);
+	receive(bench, from_controller(MESSAGE_HEARTBEAT));
+	assert_true(says(bench, "is heard again"));
+	receive(bench, from_controller(MESSAGE_HEARTBEAT));
+	assert_false(says(bench, "is heard again"));
+	tick_to(bench, 34000);
+	assert_false(says(bench, "updates go on"));
+	tick_to(bench, 35000);
+	assert_true(says(bench, "updates go on"));
+	tick_to(bench, 94000);
+	assert_int_equal(state_of(bench), WORKER_RUN);
+}
+
+static void test_orphan__leaves_without_an_answer(void **state)
+{
+	struct bench *bench = *state;
+
+	reach_run_of_orphans(bench);
+	tick_to(bench, 6000);
+	step(bench, (struct worker_event){.type = WORKER_EVENT_LEAVE, .done = true});
+	assert_int_equal(state_of(bench), WORKER_LEFT);
+	assert_true(sent(bench, MESSAGE_LEAVE)->u.leave.done);
+}
+
+/* ---- taken over ---- */
+
+#define OTHER 0xc0defu
+
+/* Of the epoch that it has made. */
+static struct message from_other(enum message_type type)
+{
+	struct message message = from_controller(type);
+
+	message.from = OTHER;
+	message.epoch = 3;
+	return message;
+}
+
+/* As to a stranger's heartbeat. */
+static void other_answers(struct bench *bench)
+{
+	struct message message = from_other(MESSAGE_REFUSE);
+
+	message.epoch = 1;
+	message.u.refuse.code = ERROR_CONTROLLER_LOST;
+	message.u.refuse.text = memory_string("never saw you");
+	receive(bench, message);
+}
+
+static void other_welcomes(struct bench *bench)
+{
+	struct message message = from_other(MESSAGE_WELCOME);
+
+	message.u.welcome = (struct message_welcome){500, 5000, OTHER, false, 60000};
+	receive(bench, message);
+}
+
+static void test_orphan__asks_another_controller_to_take_it_over_and_runs_on(void **state)
+{
+	struct bench *bench = *state;
+	struct message message;
+
+	reach_run_of_orphans(bench);
+	tick_to(bench, 6000);
+	other_answers(bench);
+	assert_true(says(bench, "asking it to take the job over"));
+	assert_int_equal(sent(bench, MESSAGE_HELLO)->u.hello.attempt, 1);
+	other_answers(bench);
+	assert_false(says(bench, "asking it"));
+	tick_to(bench, 7000);
+	assert_non_null(sent(bench, MESSAGE_HELLO));
+	other_welcomes(bench);
+	assert_int_equal(sent(bench, MESSAGE_DECLARE)->epoch, 3);
+	other_welcomes(bench); /* of the second hello */
+	assert_null(sent(bench, MESSAGE_DECLARE));
+	message = from_other(MESSAGE_WANT);
+	message.u.want.digests = memory_alloc(sizeof(struct digest));
+	message.u.want.digests[0] = holding_digest(&bench->holding);
+	message.u.want.digest_count = 1;
+	receive(bench, message);
+	assert_non_null(sent(bench, MESSAGE_HOLDING));
+	receive(bench, from_controller(MESSAGE_HEARTBEAT)); /* of the old one, late */
+	assert_int_equal(state_of(bench), WORKER_RUN);
+	message = from_other(MESSAGE_GO);
+	message.u.go.attempt = 1;
+	receive(bench, message);
+	assert_true(says(bench, "has taken the job over"));
+	tick_to(bench, 8000);
+	assert_null(sent(bench, MESSAGE_DECLARE));
+	assert_int_equal(sent(bench, MESSAGE_HEARTBEAT)->epoch, 3);
+	message = from_other(MESSAGE_PAUSE);
+	message.u.pause.number = 1;
+	receive(bench, message);
+	pause_at(bench, 1, true, 9);
+	assert_int_equal(sent(bench, MESSAGE_PAUSED)->u.paused.next, 9);
+	assert_int_equal(state_of(bench), WORKER_RUN);
+}
+
+static void test_orphan__that_is_not_taken_over_fails_with_the_reason(void **state)
+{
+	struct bench *bench = *state;
+	struct message message = from_other(MESSAGE_REFUSE);
+
+	reach_run_of_orphans(bench);
+	other_answers(bench);
+	message.u.refuse.code = ERROR_DUPLICATE_RANK;
+	message.u.refuse.text = memory_string("there is another one");
+	receive(bench, message);
+	assert_int_equal(state_of(bench), WORKER_FAILED);
+	assert_string_equal(failure(bench)->text, "there is another one");
+}
+
+static void test_orphan__that_is_forgotten_meanwhile_asks_again(void **state)
+{
+	struct bench *bench = *state;
+
+	reach_run_of_orphans(bench);
+	other_answers(bench);
+	other_welcomes(bench);
+	other_answers(bench);
+	assert_non_null(sent(bench, MESSAGE_HELLO));
+	other_welcomes(bench);
+	assert_non_null(sent(bench, MESSAGE_DECLARE));
+	assert_int_equal(state_of(bench), WORKER_RUN);
+}
+
+static void test_orphan__whose_next_controller_is_lost_too_asks_the_one_after_it(void **state)
+{
+	struct bench *bench = *state;
+	struct message message = from_other(MESSAGE_REFUSE);
+
+	reach_run_of_orphans(bench);
+	other_answers(bench);
+	other_welcomes(bench);
+	tick_to(bench, 5000);
+	assert_true(says(bench, "updates go on without it"));
+	message.from = OTHER + 1;
+	message.u.refuse.code = ERROR_CONTROLLER_LOST;
+	message.u.refuse.text = memory_string("never saw you");
+	receive(bench, message);
+	assert_int_equal(sent(bench, MESSAGE_HELLO)->u.hello.attempt, 1);
+	assert_int_equal(state_of(bench), WORKER_RUN);
+}
+
+static void test_orphan__that_is_done_before_it_is_taken_over_leaves(void **state)
+{
+	struct bench *bench = *state;
+
+	reach_run_of_orphans(bench);
+	other_answers(bench);
+	step(bench, (struct worker_event){.type = WORKER_EVENT_LEAVE, .done = true});
+	assert_int_equal(state_of(bench), WORKER_LEFT);
+}
+
+static void test_other_controller__ends_a_worker_that_is_paused_or_may_be_no_orphan(void **state)
+{
+	struct bench *bench = *state;
+
+	reach_run_of_orphans(bench);
+	receive_pause(bench, 1, 0);
+	other_answers(bench);
+	assert_int_equal(state_of(bench), WORKER_FAILED);
+	assert_non_null(strstr(failure(bench)->text, "was restarted"));
+	tear_down(state);
+	set_up(state);
+	bench = *state;
+	reach_run(bench);
+	other_answers(bench);
+	assert_int_equal(state_of(bench), WORKER_FAILED);
+}
+
+/* Nobody would send the plan that ends it. */
+static void test_controller__that_is_lost_in_a_pause_is_lost_at_once(void **state)
+{
+	struct bench *bench = *state;
+
+	reach_run_of_orphans(bench);
+	receive_pause(bench, 1, 0);
+	tick_to(bench, 5000);
+	assert_int_equal(state_of(bench), WORKER_FAILED);
+	assert_int_equal(failure(bench)->code, ERROR_CONTROLLER_LOST);
+}
+
+static void test_pause__that_an_orphan_hears_of_late_is_answered(void **state)
+{
+	struct bench *bench = *state;
+
+	reach_run_of_orphans(bench);
+	tick_to(bench, 20000);
+	receive_pause(bench, 1, 0);
+	pause_at(bench, 1, true, 5);
+	assert_true(sent(bench, MESSAGE_PAUSED)->u.paused.stopped);
+	tick_to(bench, 24000);
+	assert_int_equal(state_of(bench), WORKER_RUN);
+}
+
+static void test_controller__without_orphans_is_lost_as_ever(void **state)
+{
+	struct bench *bench = *state;
+
+	reach_run(bench);
+	tick_to(bench, 5000);
+	assert_int_equal(state_of(bench), WORKER_FAILED);
+}
+
+static void test_exchange__needs_the_controller(void **state)
+{
+	struct bench *bench = *state;
+
+	tick(bench, 0);
+	receive_welcome_of_orphans(bench, 60000);
+	receive_next_plan(bench, 1, 0);
+	tick_to(bench, 5000);
+	assert_int_equal(state_of(bench), WORKER_FAILED);
+	assert_int_equal(failure(bench)->code, ERROR_CONTROLLER_LOST);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_orphan__goes_on_for_its_time_and_fails_after_it),
+		TEST(test_orphan__whose_controller_speaks_again_is_none),
+		TEST(test_orphan__leaves_without_an_answer),
+		TEST(test_orphan__asks_another_controller_to_take_it_over_and_runs_on),
+		TEST(test_orphan__that_is_not_taken_over_fails_with_the_reason),
+		TEST(test_orphan__that_is_forgotten_meanwhile_asks_again),
+		TEST(test_orphan__whose_next_controller_is_lost_too_asks_the_one_after_it),
+		TEST(test_orphan__that_is_done_before_it_is_taken_over_leaves),
+		TEST(test_other_controller__ends_a_worker_that_is_paused_or_may_be_no_orphan),
+		TEST(test_controller__that_is_lost_in_a_pause_is_lost_at_once),
+		TEST(test_pause__that_an_orphan_hears_of_late_is_answered),
+		TEST(test_controller__without_orphans_is_lost_as_ever),
+		TEST(test_exchange__needs_the_controller),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
