@@ -124,8 +124,8 @@ static void take_gone(struct control *control, const struct message_gone *gone,
 	bool kept = false;
 
 	pthread_mutex_lock(&control->lock);
-	for (size_t i = 0; i < control->gone.count;
-	     i++) /* said anew by a controller that took over */
+	/* one that took over says it anew */
+	for (size_t i = 0; i < control->gone.count; i++)
 		kept = kept || (control->gone.items[i].first == gone->first &&
 				!control->gone.items[i].back);
 	kept = kept || array_add(&control->gone,

@@ -179,7 +179,7 @@ def test_trainer__that_is_killed_ends_the_engines_wait_with_its_name():
     def receive(rank, model, say, hear):
         say("joined")
         began = time.monotonic()
-        with pytest.raises(weft.PeerLost, match="trainer 1 .*was lost"):
+        with pytest.raises(weft.PeerLost, match="trainer 1 .*(was lost|is gone)"):  # whoever finds it first
             rank.receive(1)
         found = time.monotonic() - began, rank.tainted
         rank.close()
