@@ -56,7 +56,7 @@ def test_engine__that_comes_back_is_taken_in_by_publish_and_wait(loops):
 
 
 def test_job__whose_controller_is_lost_runs_on_and_is_taken_over():
-    options = {"train": "world=1", "infer": "engines=1,tp=1", "orphan_s": 60.0, "heartbeat_s": 0.1, "lost_after_s": 0.5}
+    options = {"train": "world=1", "infer": "engines=1,tp=1", "orphan_s": 60.0, "heartbeat_s": 0.2, "lost_after_s": 2.0}
     with contextlib.ExitStack() as stack:
         running = weft.Controller(**options)
         stack.callback(running.stop)
@@ -67,7 +67,7 @@ def test_job__whose_controller_is_lost_runs_on_and_is_taken_over():
         join.done()
         all_at(sender, receiver, 1)
         os.kill(running.pid, signal.SIGKILL)
-        time.sleep(1.0)
+        time.sleep(2.5)
         all_at(sender, receiver, 2)
         another = weft.Controller(bind=running.address, **options)
         stack.callback(another.stop)
