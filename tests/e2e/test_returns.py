@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engines that come back to a job that goes on (--on-loss continue, docs/living.md)."""
+import os
 import signal
 
 import job as jobs
 import pytest
 from test_on_loss import INFER, TCP, TRAIN, until
 
-WAYS = {"shm": [], "tcp": TCP, "full": ["--replica", "full"], "list": ["--transport", "shm,tcp", "--nic", "lo"],
-        "sums": ["--checksums"]}
+MORE = bool(os.environ.get("WEFT_SOAK"))
+WAYS = {"shm": [], "full": ["--replica", "full", "--checksums"], "list": ["--transport", "shm,tcp", "--nic", "lo"],
+        **({"tcp": TCP, "sums": ["--checksums"]} if MORE else {})}
 UPDATES = 400
 
 
@@ -61,7 +63,7 @@ def test_engine__that_comes_back_has_every_version_from_then_on(tmp_path, models
     assert not jobs.leftovers()
 
 
-@pytest.mark.parametrize("memory", ["in place", "own", "cuda", "trainer=cuda"])
+@pytest.mark.parametrize("memory", ["own", "cuda", *(["in place", "trainer=cuda"] if MORE else [])])
 def test_engine__comes_back_whatever_its_memory_is(tmp_path, models, memory, monkeypatch):
     monkeypatch.setenv("WEFT_CUDA_MOCK", "order=late")
     flags, inference = {"in place": ([], []), "own": (TCP, ["--own-memory"]), "cuda": (["--transport", "cuda", "--memory", "cuda"], []),

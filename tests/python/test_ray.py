@@ -5,6 +5,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 RUN = pathlib.Path(__file__).resolve().parents[2] / "examples/ray/run.py"
 
 
@@ -19,6 +21,7 @@ def test_actors__say_the_same_and_one_that_dies_is_named_by_the_jobs_error():
     assert done.stdout.count("2 engines say what the trainers say") == 1, done.stdout
 
 
+@pytest.mark.skipif("not os.environ.get('WEFT_SOAK')", reason="two clusters of Ray on a busy machine take minutes (soak)")
 def test_actor__that_ray_starts_again_comes_back_into_the_job():
     done = ray("--versions", "5", "--kill", "engine", "--restart")
     assert done.returncode == 0, done.stderr

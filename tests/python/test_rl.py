@@ -114,7 +114,7 @@ def test_lost_engine__leaves_the_run_to_go_on_with_the_others(tmp_path):
     assert not processes([str(tmp_path)])
 
 
-@pytest.mark.parametrize("lag", ["0", "1"])
+@pytest.mark.parametrize("lag", ["1", *(["0"] if os.environ.get("WEFT_SOAK") else [])])
 def test_another_engine__comes_in_the_place_of_one_that_was_lost(tmp_path, lag):
     arguments = ("--sync", "weft", "--lose-engine", "2", "--take-engine", "4", "--steps", "60", "--lag", lag)
     done = subprocess.run(command(tmp_path, *arguments), capture_output=True, text=True, timeout=300)
