@@ -237,7 +237,7 @@ static void test_last_engine__and_a_trainer_end_the_job(void **unused)
 static void test_bad_network__everybody_else_hears_of_it_and_goes_on(void **unused)
 {
 	(void)unused;
-	for (uint64_t seed = 1; seed <= 200; seed++) {
+	for (uint64_t seed = 1; seed <= SIMULATION_SEEDS; seed++) {
 		struct simulation *s = running(&(struct simulation_options){
 			.seed = seed, .drop_percent = 20, .double_percent = 10, .jitter_ms = 50});
 		uint64_t now = simulation_now(s);

@@ -180,7 +180,7 @@ static void test_takeover__of_a_job_with_a_new_trainer_or_engine_fails_by_name(v
 static void test_bad_network__the_job_is_taken_over(void **unused)
 {
 	(void)unused;
-	for (uint64_t seed = 1; seed <= 200; seed++) {
+	for (uint64_t seed = 1; seed <= SIMULATION_SEEDS; seed++) {
 		struct simulation *s = orphans(
 			&(struct simulation_options){.infer = "engines=2,tp=2",
 						     .on_loss = seed % 2 ? "continue" : "end",

@@ -268,7 +268,7 @@ static void test_trainer__that_never_comes_to_an_update_is_named(void **unused)
 static void test_bad_network__engines_come_and_go(void **unused)
 {
 	(void)unused;
-	for (uint64_t seed = 1; seed <= 200; seed++) {
+	for (uint64_t seed = 1; seed <= SIMULATION_SEEDS; seed++) {
 		struct simulation *s = without_engine_1(&(struct simulation_options){
 			.seed = seed, .drop_percent = 8, .double_percent = 10, .jitter_ms = 50});
 		uint32_t ranks[2] = {0, 0}, kills = 0;
