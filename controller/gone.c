@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * gone.c -- an engine leaves a job that goes on (--on-loss continue): one of its ranks was lost or failed, or a trainer
- * does not reach it; or all of its ranks have left, their work done. An engine is whole or it is nothing, so its other ranks are told that their job is over, and everybody
- * else is told to go on without them.
+ * does not reach it; or all of its ranks have left, their work done. An engine is whole or it is nothing, so its other
+ * ranks are told that their job is over, and everybody else is told to go on without them.
  *
  *   rank 2 lost ──► lost ──► rank 3, of its engine        gone 1: ranks 2..3 ──► trainers, ranks of other engines
  *
@@ -35,13 +35,14 @@ static bool has_left(const struct controller *controller, uint32_t first)
 	return false;
 }
 
-static bool is_whole_of(const struct controller *controller, uint32_t first, enum presence presence)
+/* Its ranks have, their work done. */
+static bool all_have_left(const struct controller *controller, uint32_t first)
 {
 	const struct membership *members = &controller->members;
 
 	for (uint32_t i = members->trainers; i < members->count; i++)
 		if (is_of_engine(controller, &members->slots[i], first) &&
-		    members->slots[i].presence != presence)
+		    members->slots[i].presence != PRESENCE_LEFT)
 			return false;
 	return true;
 }
@@ -195,6 +196,15 @@ uint32_t gone_engines_here(const struct controller *controller)
 	return here;
 }
 
+static struct departure departure_of(const struct controller *controller, const struct slot *blamed,
+				     const struct error *why)
+{
+	return (struct departure){.first = engine_first(controller, blamed),
+				  .blamed = blamed->who,
+				  .blamed_incarnation = blamed->worker->hello.incarnation,
+				  .why = *why};
+}
+
 /* Everybody goes on without that engine. */
 static void depart(struct controller *controller, const struct departure *departure)
 {
@@ -221,10 +231,7 @@ static void depart(struct controller *controller, const struct departure *depart
 void gone_leave(struct controller *controller, const struct slot *blamed, const struct error *why)
 {
 	struct membership *members = &controller->members;
-	struct departure departure = {.first = engine_first(controller, blamed),
-				      .blamed = blamed->who,
-				      .blamed_incarnation = blamed->worker->hello.incarnation,
-				      .why = *why};
+	struct departure departure = departure_of(controller, blamed, why);
 
 	WEFT_ASSERT(gone_may(controller, blamed));
 	depart(controller, &departure);
@@ -243,24 +250,21 @@ void gone_leave(struct controller *controller, const struct slot *blamed, const 
 
 void gone_meanwhile(struct controller *controller, const struct slot *slot, const struct error *why)
 {
-	struct departure departure = {.first = engine_first(controller, slot),
-				      .blamed = slot->who,
-				      .blamed_incarnation = slot->worker->hello.incarnation,
-				      .why = *why};
+	struct departure departure = departure_of(controller, slot, why);
 
 	depart(controller, &departure);
 }
 
 void gone_done(struct controller *controller, const struct slot *slot)
 {
-	struct departure departure = {.first = engine_first(controller, slot),
-				      .blamed = slot->who,
-				      .blamed_incarnation = slot->worker->hello.incarnation};
+	struct departure departure;
+	struct error done = {.code = ERROR_NONE};
 
 	if (!trainer_is_here(controller) || !gone_may(controller, slot) ||
-	    !is_whole_of(controller, departure.first, PRESENCE_LEFT))
+	    !all_have_left(controller, engine_first(controller, slot)))
 		return;
-	snprintf(departure.why.text, sizeof(departure.why.text),
-		 "its work is done after version %llu", (unsigned long long)slot->version);
+	snprintf(done.text, sizeof(done.text), "its work is done after version %llu",
+		 (unsigned long long)slot->version);
+	departure = departure_of(controller, slot, &done);
 	depart(controller, &departure);
 }

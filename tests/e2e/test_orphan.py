@@ -106,22 +106,27 @@ def test_controllers__may_be_lost_again_and_again(tmp_path, models):
         did_all(job)
 
 
+def comes_again(job, other):
+    """Engine 1, which was lost, is started again and comes in, and all do their work."""
+    for rank in (2, 3):
+        job.worker("inference", rank, "--verify", updates=UPDATES, name=f"again-{rank}")
+    codes = job.wait(60)
+    assert {codes[name] for name in codes if name not in ("controller", "inference-2", "inference-3")} == {0}, f"{codes}\n{job.said()}"
+    assert TAKEN in other.stderr and "2 of 2 engines are here from version" in other.stderr
+    did_all(job, ranks=range(2))
+
+
 def test_taken_over_job__loses_an_engine_and_takes_another(tmp_path, models):
     flags = ["--orphan", "60s", "--on-loss", "continue"]
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         begin(job, *flags)
         job.kill("controller")
         all_say(job, ALONE)
-        start_other(job, *flags)
+        other = start_other(job, *flags)
         all_say(job, "has taken the job over")
         job.kill("inference-2")
         until(lambda: job.processes["inference-3"].code is not None, job)
-        for rank in (2, 3):
-            job.worker("inference", rank, "--verify", updates=UPDATES, name=f"again-{rank}")
-        codes = job.wait(60)
-        assert {codes[name] for name in codes if name not in ("controller", "inference-2", "inference-3")} == {0}, f"{codes}\n{job.said()}"
-        assert "2 of 2 engines are here from version" in job.processes["other"].stderr
-        did_all(job, ranks=range(2))
+        comes_again(job, other)
 
 
 def test_engine__that_dies_meanwhile_and_is_started_again_comes_in(tmp_path, models):
@@ -132,13 +137,7 @@ def test_engine__that_dies_meanwhile_and_is_started_again_comes_in(tmp_path, mod
         all_say(job, ALONE)
         job.kill("inference-2")
         job.kill("inference-3")
-        other = start_other(job, *flags)
-        for rank in (2, 3):
-            job.worker("inference", rank, "--verify", updates=UPDATES, name=f"again-{rank}")
-        codes = job.wait(60)
-        assert {codes[name] for name in codes if name not in ("controller", "inference-2", "inference-3")} == {0}, f"{codes}\n{job.said()}"
-        assert TAKEN in other.stderr and "2 of 2 engines are here from version" in other.stderr
-        did_all(job, ranks=range(2))
+        comes_again(job, start_other(job, *flags))
 
 
 def test_other_controller__with_other_options_ends_the_job_and_says_which(tmp_path, models):

@@ -109,6 +109,15 @@ def come_again(job, chance, lost, flags, updates):
     return again
 
 
+def wrong_bytes(versions, rank, expected, known):
+    """A complaint for each version of an inference rank that is not what a recomputation gives."""
+    for version, params in versions.items():
+        if version not in known:
+            known[version] = expected.digests(version)
+        if params != known[version][rank % 2]:
+            yield f"version {version} on inference {rank} was published with wrong bytes"
+
+
 def lose_engines(number, folder, model, expected, known):
     """One job that goes on when one or two of its three engines lose a rank, and takes others in; complaints."""
     chance, updates = random.Random(SEED * 1000033 + number), 300
@@ -130,11 +139,7 @@ def lose_engines(number, folder, model, expected, known):
             first = min(versions, default=1) if (rank, name) in again else 1
             if codes[name] == 0 and sorted(versions) != list(range(first, updates + 1)):
                 complaints.append(f"{name} did {len(versions)} versions from {first} on")
-            for version, params in versions.items():
-                if version not in known:
-                    known[version] = expected.digests(version)
-                if params != known[version][rank % 2]:
-                    complaints.append(f"version {version} on inference {rank} was published with wrong bytes")
+            complaints += wrong_bytes(versions, rank, expected, known)
         may_fail = {*(f"inference-{rank}" for rank in lost), *(name for _, name in again)}
         failed = [name for name, code in codes.items() if code and name not in may_fail]
         if failed or complaints:
@@ -162,7 +167,8 @@ def lose_controllers(number, folder, model, expected, known):
         while not job.processes["inference-0"].updates() and job.processes["controller0"].code is None:
             time.sleep(0.005)
         steps = [f"controller{turn}" for turn in range(moments)]
-        steps.insert(chance.choice([0, 1]), "inference-3") if loses else None
+        if loses:
+            steps.insert(chance.choice([0, 1]), "inference-3")
         for name in steps:
             time.sleep(chance.uniform(0, 0.6))
             job.kill(name)
@@ -179,11 +185,7 @@ def lose_controllers(number, folder, model, expected, known):
             first = min(versions, default=1) if again and rank > 1 else 1
             if sorted(versions) != list(range(first, updates + 1)):
                 complaints.append(f"{name} did {len(versions)} versions from {first} on")
-            for version, params in versions.items():
-                if version not in known:
-                    known[version] = expected.digests(version)
-                if params != known[version][rank % 2]:
-                    complaints.append(f"version {version} on inference {rank} was published with wrong bytes")
+            complaints += wrong_bytes(versions, rank, expected, known)
         may_fail = {f"controller{turn}" for turn in range(moments)} | ({"inference-2", "inference-3"} if loses else set())
         failed = [name for name, code in codes.items() if code and name not in may_fail]
         if failed or complaints:

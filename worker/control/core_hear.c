@@ -12,6 +12,12 @@ static bool is_former(const struct worker_core *core, uint64_t controller)
 	return false;
 }
 
+/* What it still says is known for its. */
+static void give_up_controller(struct worker_core *core)
+{
+	core->former[core->former_count++ % FORMER_COUNT] = core->controller;
+}
+
 /* It asks that one to take the job over. */
 static bool asks_other(struct worker_core *core, uint64_t other)
 {
@@ -34,7 +40,7 @@ static bool asks_other(struct worker_core *core, uint64_t other)
 static void on_adoption(struct worker_core *core, const struct message *message)
 {
 	if (core->controller != message->u.welcome.controller)
-		core->former[core->former_count++ % FORMER_COUNT] = core->controller;
+		give_up_controller(core);
 	core->controller = message->u.welcome.controller;
 	core->epoch = message->epoch;
 	core->adoption = ADOPTION_DECLARE;
@@ -86,7 +92,7 @@ static void start_over(struct worker_core *core, uint64_t other)
 	    other ? "was restarted" : "does not know this worker");
 	WEFT_ASSERT(core->controller);
 	if (other) {
-		core->former[core->former_count++ % FORMER_COUNT] = core->controller;
+		give_up_controller(core);
 		core->controller = 0;
 	}
 	core->epoch = 0;

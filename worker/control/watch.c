@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #define SLICE_NS 50000000u /* how long it sleeps before it looks at what no signal brings */
-#define LOOK_NS \
-	500000000u /* how often a try is repeated for what only a try finds: a peer that has died, or is late */
+/* how often a try is repeated for what only a try finds: a peer that has died, or is late */
+#define LOOK_NS 500000000u
 
 void watch_init(struct watch *watch)
 {
