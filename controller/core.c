@@ -363,7 +363,9 @@ static void forgive_own_sleep(struct controller *controller)
 	for (uint32_t i = 0; i < controller->members.count; i++) {
 		struct slot *slot = &controller->members.slots[i];
 
-		/* beats that came while it planned did not get here */
+		/* beats that came while it planned did not get here; nor did the one that a claim waits for */
+		if (planned && slot_claim_open(slot, options->heartbeat_ms))
+			slot->claim_ms = controller->now_ms;
 		slot->heard_ms = planned ? controller->now_ms : slot->heard_ms + gap;
 	}
 	if (planned) {
