@@ -35,7 +35,7 @@ struct controller_options {
 	struct infer_spec infer;
 	const char *policy, *order;    /* rows of routing; NULL: the defaults */
 	const char *commit;            /* which ranks show a version together; NULL: the default */
-	const char *on_loss;           /* "end", "continue": what the loss of an inference rank means; NULL: end */
+	const char *on_loss;           /* "end", "continue": what the loss of a worker means; NULL: end */
 	uint32_t sessions_max;         /* inference ranks one trainer may write to; 0: any */
 	const struct topology *topology; /* borrowed; NULL: flat */
 	bool topology_from_workers;      /* instead: as they report */

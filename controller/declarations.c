@@ -79,7 +79,7 @@ static bool agrees_with_specs(const struct controller *controller, const struct 
 			 infer_spec_text(&controller->options.infer, ours), why);
 }
 
-/* An engine comes back as it was: who sends what to it, and what trainers prepare for it, stays. */
+/* Who comes back comes as it was: who sends what, and what trainers prepare for it, stays. */
 static bool is_as_before(const struct controller *controller, const struct slot *slot,
 			 const struct message_declare *declare, struct error *why)
 {
@@ -92,9 +92,10 @@ static bool is_as_before(const struct controller *controller, const struct slot 
 		return true;
 	error_set(
 		why, ERROR_CONFLICT,
-		"%s declares another layout than %s, in whose place it comes: an engine that "
-		"comes back to a job that runs has the same parameters, or the whole job starts anew",
-		slot_text(slot, who), worker_text(before, whom));
+		"%s declares another %s than %s, in whose place it comes: who comes back to a job "
+		"that runs has the same, or the whole job starts anew",
+		slot_text(slot, who), slot->who.role == ROLE_TRAINER ? "holding" : "layout",
+		worker_text(before, whom));
 	return false;
 }
 

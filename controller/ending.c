@@ -39,7 +39,7 @@ static void gather_again(struct controller *controller)
 	epoch_free(&controller->epoch);
 	controller->departures.count = controller->dismissed.count = 0;
 	controller->pause.phase = PAUSE_NONE;
-	controller->pause.next = 0;
+	controller->pause.next = controller->pause.missing_ms = 0;
 	controller->exchanges_again = false;
 	for (uint32_t i = 0; i < members->count; i++) {
 		struct slot *slot = &members->slots[i];
@@ -145,6 +145,14 @@ bool ending_answer_former(struct controller *controller, const char *peer,
 	return false;
 }
 
+/* Of an exchange that is over, for want of a trainer, another deadline is kept: returns.c. */
+static bool is_waited_for(const struct controller *controller)
+{
+	return (controller->state == CONTROLLER_GATHER ||
+		controller->state == CONTROLLER_EXCHANGE) &&
+	       !controller->pause.missing_ms;
+}
+
 static uint64_t limit_ms(const struct controller *controller)
 {
 	return controller->state == CONTROLLER_GATHER ? controller->options.join_timeout_ms
@@ -238,7 +246,7 @@ void ending_deadlines(struct controller *controller)
 		still_telling(controller);
 	if (controller->state == CONTROLLER_FAILED && controller->now_ms >= controller->grace_ms)
 		controller_exit(controller, &controller->failure);
-	if (controller->state != CONTROLLER_GATHER && controller->state != CONTROLLER_EXCHANGE)
+	if (!is_waited_for(controller))
 		return;
 	switch (patience_look(&controller->patience, controller->now_ms, limit_ms(controller))) {
 	case PATIENCE_ENDS:
@@ -257,7 +265,7 @@ uint64_t ending_next_ms(const struct controller *controller)
 	if (controller->state == CONTROLLER_FAILED)
 		return telling_ms(controller) < controller->grace_ms ? telling_ms(controller)
 								     : controller->grace_ms;
-	if (controller->state != CONTROLLER_GATHER && controller->state != CONTROLLER_EXCHANGE)
+	if (!is_waited_for(controller))
 		return UINT64_MAX;
 	return patience_next_ms(&controller->patience, limit_ms(controller));
 }

@@ -51,7 +51,6 @@ void epoch_add_away(struct epoch *epoch, struct worker *worker)
 {
 	struct party *party = add(epoch, worker);
 
-	WEFT_ASSERT_OP(worker->who.role, ==, ROLE_INFERENCE);
 	party->away = true;
 	party->leg = LEG_CONNECTED;
 	epoch->at[LEG_CONNECTED]++;

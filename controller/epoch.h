@@ -36,7 +36,7 @@ enum leg {
 
 struct party {
 	struct worker *worker;              /* held */
-	bool away;                          /* its engine has left: nothing goes there, and it is told nothing */
+	bool away;                          /* it has left, with its engine: nothing goes there or comes from it, and it is told nothing */
 	enum leg leg;
 	uint32_t *peers;                    /* party indexes, in plan order: trainers first. An inference
 					       rank's mates (job/commit.h) are peers too */

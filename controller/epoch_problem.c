@@ -45,12 +45,17 @@ static bool mapped_by_all(const struct epoch *epoch, const struct worker *rank)
 	for (uint32_t t = 0; t < epoch->trainers; t++) {
 		const struct worker *trainer = epoch->parties[t].worker;
 
+		if (epoch->parties[t].away)
+			continue;
 		if (!trainer->declare.mapped || !same_host(trainer, rank) ||
 		    (rank->declare.device && !trainer->declare.device))
 			return false;
 	}
 	return true;
 }
+
+/* What one that is away holds. */
+static const struct holding nothing;
 
 static void input_fill(struct input *input, const struct epoch *epoch,
 		       const struct epoch_rules *rules, const struct pairs *pairs)
@@ -62,8 +67,10 @@ static void input_fill(struct input *input, const struct epoch *epoch,
 		const struct worker *worker = epoch->parties[i].worker;
 
 		if (i < trainers) {
-			input->trainers[i] = &worker->body->holding;
-			input->trainer_digests[i] = worker->body->digest;
+			input->trainers[i] =
+				epoch->parties[i].away ? &nothing : &worker->body->holding;
+			if (!epoch->parties[i].away)
+				input->trainer_digests[i] = worker->body->digest;
 			input->stages[i] = train_stage(rules->train, i);
 			input->registered[i] = worker->declare.registered;
 			input->device[i] = worker->declare.device;

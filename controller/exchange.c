@@ -158,6 +158,8 @@ void exchange_begin(struct controller *controller)
 	returns_come_in(controller);
 	rc = runs ? plan_over(&epoch, controller, runs, &why)
 		  : make_epoch(&epoch, controller, &why);
+	if (rc && rc != -ERROR_MEMORY && returns_wait(controller, &why))
+		return;
 	if (rc && !runs && returns_stay_out(controller, &why))
 		rc = make_epoch(&epoch, controller, &why);
 	if (rc) {
@@ -166,6 +168,7 @@ void exchange_begin(struct controller *controller)
 	}
 	controller->exchanges_again = controller->epoch != NULL;
 	controller->pause.phase = PAUSE_NONE;
+	controller->pause.missing_ms = 0;
 	epoch_free(&controller->epoch);
 	controller->epoch = epoch;
 	controller->attempts++;

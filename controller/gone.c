@@ -8,40 +8,54 @@
  *
  * The plan stays what it is: what was to go to these ranks goes nowhere. Every heartbeat says how many of these messages its
  * sender has heard, so one that was lost with a connection is said again.
+ *
+ * A trainer leaves alone, and is told of in the same way. What it was to send nobody does, so the job pauses for another
+ * plan (returns.c).
  */
 #include "controller/state.h"
 
 #include <stdio.h>
 
-static uint32_t engine_first(const struct controller *controller, const struct slot *slot)
+uint32_t gone_count(const struct controller *controller, struct member first)
 {
-	uint32_t ranks = controller->options.infer.tp;
-
-	return slot->who.rank / ranks * ranks;
+	return first.role == ROLE_TRAINER ? 1 : controller->options.infer.tp;
 }
 
-static bool is_of_engine(const struct controller *controller, const struct slot *slot,
-			 uint32_t first)
+/* Who leaves together with it begins with this one. */
+static struct member first_of(const struct controller *controller, const struct slot *slot)
 {
-	return slot->who.role == ROLE_INFERENCE && engine_first(controller, slot) == first;
+	struct member who = slot->who;
+
+	who.rank -= who.rank % gone_count(controller, who);
+	return who;
 }
 
-static bool has_left(const struct controller *controller, uint32_t first)
+static bool is_same(struct member a, struct member b)
+{
+	return a.role == b.role && a.rank == b.rank;
+}
+
+static bool is_of(const struct controller *controller, const struct slot *slot, struct member first)
+{
+	return is_same(first_of(controller, slot), first);
+}
+
+static bool has_left(const struct controller *controller, struct member first)
 {
 	for (size_t i = 0; i < controller->departures.count; i++)
-		if (controller->departures.items[i].first == first &&
+		if (is_same(controller->departures.items[i].first, first) &&
 		    !controller->departures.items[i].back)
 			return true;
 	return false;
 }
 
 /* Its ranks have, their work done. */
-static bool all_have_left(const struct controller *controller, uint32_t first)
+static bool all_have_left(const struct controller *controller, struct member first)
 {
 	const struct membership *members = &controller->members;
 
 	for (uint32_t i = members->trainers; i < members->count; i++)
-		if (is_of_engine(controller, &members->slots[i], first) &&
+		if (is_of(controller, &members->slots[i], first) &&
 		    members->slots[i].presence != PRESENCE_LEFT)
 			return false;
 	return true;
@@ -49,8 +63,18 @@ static bool all_have_left(const struct controller *controller, uint32_t first)
 
 bool gone_is(const struct controller *controller, const struct slot *slot)
 {
-	return slot->who.role == ROLE_INFERENCE &&
-	       has_left(controller, engine_first(controller, slot));
+	return has_left(controller, first_of(controller, slot));
+}
+
+const struct departure *gone_trainer(const struct controller *controller)
+{
+	for (size_t i = 0; i < controller->departures.count; i++) {
+		const struct departure *departure = &controller->departures.items[i];
+
+		if (departure->first.role == ROLE_TRAINER && !departure->back)
+			return departure;
+	}
+	return NULL;
 }
 
 static bool trainer_is_here(const struct controller *controller)
@@ -69,18 +93,36 @@ static bool engine_is_done(const struct controller *controller)
 	return false;
 }
 
+/* Another trainer may take its place as long as all have work to do: some engine waits, and no trainer is through. */
+static bool trainer_may(const struct controller *controller)
+{
+	const struct membership *members = &controller->members;
+	bool any = false;
+
+	for (uint32_t i = 0; i < members->count; i++) {
+		const struct slot *slot = &members->slots[i];
+
+		if (slot->who.role == ROLE_TRAINER && slot->presence == PRESENCE_LEFT)
+			return false;
+		any = any || (slot->who.role == ROLE_INFERENCE && slot_serves(slot));
+	}
+	return any;
+}
+
 bool gone_may(const struct controller *controller, const struct slot *slot)
 {
 	const struct membership *members = &controller->members;
 
 	if (!controller->continues || !slot ||
 	    (controller->state != CONTROLLER_RUN && !controller->exchanges_again) ||
-	    slot->who.role != ROLE_INFERENCE || gone_is(controller, slot))
+	    gone_is(controller, slot))
 		return false;
+	if (slot->who.role == ROLE_TRAINER)
+		return trainer_may(controller);
 	for (uint32_t i = members->trainers; i < members->count; i++) {
-		uint32_t first = engine_first(controller, &members->slots[i]);
+		struct member first = first_of(controller, &members->slots[i]);
 
-		if (first != engine_first(controller, slot) && !has_left(controller, first))
+		if (!is_of(controller, slot, first) && !has_left(controller, first))
 			return true;
 	}
 	return !trainer_is_here(controller) && engine_is_done(controller);
@@ -93,7 +135,7 @@ static void tell(struct controller *controller, const struct slot *slot, uint32_
 
 	message->u.gone.number = number;
 	message->u.gone.first = departure->first;
-	message->u.gone.count = controller->options.infer.tp;
+	message->u.gone.count = gone_count(controller, departure->first);
 	message->u.gone.code = (int)departure->why.code;
 	message->u.gone.text = action_string(controller->actions, departure->why.text);
 }
@@ -120,7 +162,7 @@ void gone_answer(struct controller *controller, const struct slot *slot,
 		 const struct message *message)
 {
 	for (size_t i = 0; i < controller->departures.count; i++)
-		if (is_of_engine(controller, slot, controller->departures.items[i].first) &&
+		if (is_of(controller, slot, controller->departures.items[i].first) &&
 		    message->type != MESSAGE_LEAVE)
 			dismiss(controller, slot, &controller->departures.items[i]);
 	if (message->type == MESSAGE_LEAVE)
@@ -154,7 +196,7 @@ bool gone_makes_room(struct controller *controller, struct slot *slot)
 
 	if (slot_serves(slot) || controller->state > CONTROLLER_RUN || !gone_is(controller, slot))
 		return false;
-	while (controller->departures.items[n - 1].first != engine_first(controller, slot))
+	while (!is_of(controller, slot, controller->departures.items[n - 1].first))
 		n--;
 	if (!array_add(&controller->dismissed,
 		       (struct dismissed){slot->worker->hello.incarnation, n - 1}))
@@ -170,42 +212,59 @@ int gone_away(const struct controller *controller, struct message_plan *plan)
 		return -ERROR_MEMORY;
 	for (size_t i = 0; i < controller->departures.count; i++)
 		if (!controller->departures.items[i].back)
-			plan->away[plan->away_count++].first =
-				controller->departures.items[i].first;
+			plan->away[plan->away_count++] = controller->departures.items[i].first;
 	return 0;
 }
 
-uint32_t gone_engines_lost(const struct controller *controller)
+uint32_t gone_lost(const struct controller *controller, enum role role)
 {
 	uint32_t lost = 0;
 
 	for (size_t i = 0; i < controller->departures.count; i++) {
 		const struct departure *departure = &controller->departures.items[i];
 
-		lost += !departure->back && departure->why.code != ERROR_NONE;
+		lost += departure->first.role == role && !departure->back &&
+			departure->why.code != ERROR_NONE;
 	}
 	return lost;
 }
 
-uint32_t gone_engines_here(const struct controller *controller)
+uint32_t gone_here(const struct controller *controller, enum role role)
 {
-	uint32_t here = controller->options.infer.engines;
+	uint32_t here = role == ROLE_TRAINER ? controller->members.trainers
+					     : controller->options.infer.engines;
 
 	for (size_t i = 0; i < controller->departures.count; i++)
-		here -= !controller->departures.items[i].back;
+		here -= controller->departures.items[i].first.role == role &&
+			!controller->departures.items[i].back;
 	return here;
 }
 
 static struct departure departure_of(const struct controller *controller, const struct slot *blamed,
 				     const struct error *why)
 {
-	return (struct departure){.first = engine_first(controller, blamed),
+	return (struct departure){.first = first_of(controller, blamed),
 				  .blamed = blamed->who,
 				  .blamed_incarnation = blamed->worker->hello.incarnation,
 				  .why = *why};
 }
 
-/* Everybody goes on without that engine. */
+static void say_departure(struct controller *controller, const struct departure *departure)
+{
+	uint32_t rank = departure->first.rank, tp = controller->options.infer.tp;
+
+	if (departure->first.role == ROLE_TRAINER)
+		say(controller, true, "trainer %u leaves, the job goes on with %u of %u: %s", rank,
+		    gone_here(controller, ROLE_TRAINER), controller->members.trainers,
+		    departure->why.text);
+	else
+		say(controller, departure->why.code != ERROR_NONE,
+		    "engine %u (inference %u..%u) leaves, the job goes on with %u of %u: %s",
+		    rank / tp, rank, rank + tp - 1, gone_here(controller, ROLE_INFERENCE),
+		    controller->options.infer.engines, departure->why.text);
+}
+
+/* Everybody goes on without them. */
 static void depart(struct controller *controller, const struct departure *departure)
 {
 	struct membership *members = &controller->members;
@@ -214,15 +273,11 @@ static void depart(struct controller *controller, const struct departure *depart
 		no_memory(controller);
 		return;
 	}
-	say(controller, departure->why.code != ERROR_NONE,
-	    "engine %u (inference %u..%u) leaves, the job goes on with %u of %u: %s",
-	    departure->first / controller->options.infer.tp, departure->first,
-	    departure->first + controller->options.infer.tp - 1, gone_engines_here(controller),
-	    controller->options.infer.engines, departure->why.text);
+	say_departure(controller, departure);
 	for (uint32_t i = 0; i < members->count; i++) {
 		const struct slot *slot = &members->slots[i];
 
-		if (!is_of_engine(controller, slot, departure->first) && slot_serves(slot) &&
+		if (!is_of(controller, slot, departure->first) && slot_serves(slot) &&
 		    exchange_has(controller, slot))
 			tell(controller, slot, (uint32_t)controller->departures.count);
 	}
@@ -235,10 +290,10 @@ void gone_leave(struct controller *controller, const struct slot *blamed, const 
 
 	WEFT_ASSERT(gone_may(controller, blamed));
 	depart(controller, &departure);
-	for (uint32_t i = members->trainers; i < members->count; i++) {
+	for (uint32_t i = 0; i < members->count; i++) {
 		struct slot *slot = &members->slots[i];
 
-		if (!is_of_engine(controller, slot, departure.first) || !slot_serves(slot))
+		if (!is_of(controller, slot, departure.first) || !slot_serves(slot))
 			continue;
 		if (slot != blamed)
 			dismiss(controller, slot, &departure);
@@ -246,6 +301,8 @@ void gone_leave(struct controller *controller, const struct slot *blamed, const 
 	}
 	members_maybe_done(controller);
 	returns_look(controller);
+	if (departure.first.role == ROLE_TRAINER)
+		returns_begin(controller);
 }
 
 void gone_meanwhile(struct controller *controller, const struct slot *slot, const struct error *why)
@@ -261,7 +318,7 @@ void gone_done(struct controller *controller, const struct slot *slot)
 	struct error done = {.code = ERROR_NONE};
 
 	if (!trainer_is_here(controller) || !gone_may(controller, slot) ||
-	    !all_have_left(controller, engine_first(controller, slot)))
+	    !all_have_left(controller, first_of(controller, slot)))
 		return;
 	snprintf(done.text, sizeof(done.text), "its work is done after version %llu",
 		 (unsigned long long)slot->version);

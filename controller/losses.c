@@ -25,9 +25,9 @@ void losses_restarted(struct error *why, const struct controller *controller,
 	char who[WORKER_TEXT_BYTES];
 
 	error_set(why, ERROR_PEER_LOST,
-		  "%s was restarted: silent for %.1f s, and a new process claims its rank; "
-		  "restart the whole job",
-		  slot_text(slot, who), silent_for(controller, slot));
+		  "%s was restarted: silent for %.1f s, and a new process claims its rank%s",
+		  slot_text(slot, who), silent_for(controller, slot),
+		  controller->continues ? "" : "; restart the whole job");
 }
 
 /* What a worker only saw at a peer or a clock: the cause may be elsewhere. */
@@ -179,9 +179,9 @@ void losses_drop(struct controller *controller, struct slot *slot, struct messag
 	struct error why;
 
 	if (!target || !controller->continues || !exchange_has(controller, slot) ||
-	    slot->who.role != ROLE_TRAINER) {
+	    slot->who.role == target->who.role) {
 		say_noise(controller,
-			  "not taken: %s goes on without a rank, in a job where none does",
+			  "not taken: %s goes on without a worker, in a job where none does",
 			  slot_text(slot, who));
 		return;
 	}
@@ -190,6 +190,11 @@ void losses_drop(struct controller *controller, struct slot *slot, struct messag
 	/* it will hear it with its next heartbeat, too */
 	if (gone_is(controller, target) || !exchange_has(controller, target))
 		return;
+	if (target->who.role == ROLE_TRAINER && target->presence == PRESENCE_LEFT) {
+		left_early_text(&why, target, slot, drop->text);
+		ending_fail(controller, target, &why);
+		return;
+	}
 	error_set(&why, error_known(drop->code) ? (enum error_code)drop->code : ERROR_PEER_LOST,
 		  "%s is not reached by %s at version %llu: %.600s", slot_text(target, whom),
 		  slot_text(slot, who), (unsigned long long)slot->version, drop->text);

@@ -58,8 +58,8 @@ static const struct option_row {
 	 "which inference ranks show a version together: engine (default), those of one engine; job, all; "
 	 "rank, none (docs/versions.md)"},
 	{"on-loss", "WEFT_ON_LOSS", "WHAT", KIND_TEXT, AT(shell.controller.on_loss),
-	 "what the loss of an inference rank means: end (default), the job fails; continue, its engine leaves "
-	 "and the others go on (docs/living.md)"},
+	 "what the loss of a worker means: end (default), the job fails; continue, an inference rank takes its "
+	 "engine out, a trainer is gone on without or replaced (docs/living.md)"},
 	{"sessions-max", "WEFT_SESSIONS_MAX", "N", KIND_COUNT, AT(shell.controller.sessions_max),
 	 "inference ranks one trainer may write to, for policies that can limit it (default: any)"},
 	{"topology", "WEFT_TOPOLOGY", "WHAT", KIND_TEXT, AT(topology),

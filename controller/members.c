@@ -196,15 +196,20 @@ static void send_home(struct controller *controller)
 
 void members_maybe_done(struct controller *controller)
 {
-	uint32_t lost = gone_engines_lost(controller);
+	uint32_t lost = gone_lost(controller, ROLE_INFERENCE),
+		 trainers = gone_lost(controller, ROLE_TRAINER);
+	char more[48] = "";
 
 	if (still_here(controller))
 		return;
 	send_home(controller);
-	if (lost)
+	if (trainers)
+		snprintf(more, sizeof(more), ", trainers: %u of %u", trainers,
+			 controller->members.trainers);
+	if (lost || trainers)
 		say(controller, true,
-		    "done: all others have left; engines that were lost: %u of %u", lost,
-		    controller->options.infer.engines);
+		    "done: all others have left; engines that were lost: %u of %u%s", lost,
+		    controller->options.infer.engines, more);
 	else
 		say(controller, false, "done: all have left");
 	controller_exit(controller, NULL);

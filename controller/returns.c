@@ -13,8 +13,13 @@
  * opens its memory and endpoints anew only with the plan, and that is sent when all have paused.
  *
  * Once a pause has begun it ends in a plan, whatever becomes of the newcomers: without them it is one for those who are here.
+ *
+ * When a trainer leaves, the pause begins at once: ranks give up the version that it was sending (receive.h). Where all that it
+ * held others hold too, the plan is made without it. Else another process has to come for its rank, and is waited for.
  */
 #include "controller/state.h"
+
+#include <stdio.h>
 
 #define UPDATE_TIMEOUT_MS 60000u /* what workers take where nothing is said */
 
@@ -55,7 +60,16 @@ static void ask(struct controller *controller, const struct slot *slot)
 	struct message *message = send_to(controller, slot->peer, MESSAGE_PAUSE);
 
 	message->u.pause.number = controller->pause.number;
+	message->u.pause.stop = true;
 	message->u.pause.version = paused_of(controller, slot)->asked;
+}
+
+static void tell_begun(struct controller *controller, const struct slot *slot)
+{
+	struct message *message = send_to(controller, slot->peer, MESSAGE_PAUSE);
+
+	message->u.pause.number = controller->pause.number;
+	message->u.pause.version = controller->pause.told;
 }
 
 static void ask_all(struct controller *controller, enum pause_phase phase, uint64_t version)
@@ -73,11 +87,12 @@ static void ask_all(struct controller *controller, enum pause_phase phase, uint6
 
 /* ---- who is here ---- */
 
-static bool is_whole(const struct controller *controller, uint32_t first)
+static bool is_whole(const struct controller *controller, struct member first)
 {
-	for (uint32_t rank = first; rank < first + controller->options.infer.tp; rank++) {
-		const struct slot *slot =
-			membership_slot(&controller->members, ROLE_INFERENCE, rank);
+	const struct slot *slots = membership_slot(&controller->members, first.role, first.rank);
+
+	for (uint32_t k = 0; k < gone_count(controller, first); k++) {
+		const struct slot *slot = &slots[k];
 
 		if (slot->presence != PRESENCE_DECLARED || !slot->worker->body->known ||
 		    slot_claim_open(slot, controller->options.heartbeat_ms))
@@ -86,7 +101,7 @@ static bool is_whole(const struct controller *controller, uint32_t first)
 	return true;
 }
 
-/* All of its ranks are here again: its departure; NULL: of no engine they are. */
+/* All of its ranks are here again: its departure; NULL: of nobody who has left they are. */
 static struct departure *find_whole(const struct controller *controller)
 {
 	for (size_t i = 0; i < controller->departures.count; i++) {
@@ -98,26 +113,46 @@ static struct departure *find_whole(const struct controller *controller)
 	return NULL;
 }
 
-static void say_engine(struct controller *controller, uint32_t first, const char *what)
+static void say_is_here(struct controller *controller, struct member first)
 {
 	uint32_t tp = controller->options.infer.tp;
+	char who[64];
 
-	say(controller, false, "engine %u (inference %u..%u) %s", first / tp, first, first + tp - 1,
-	    what);
+	if (first.role == ROLE_TRAINER)
+		snprintf(who, sizeof(who), "trainer %u", first.rank);
+	else
+		snprintf(who, sizeof(who), "engine %u (inference %u..%u)", first.rank / tp,
+			 first.rank, first.rank + tp - 1);
+	say(controller, false, "%s is here, and comes in when all trainers begin their next update",
+	    who);
+}
+
+void returns_begin(struct controller *controller)
+{
+	struct pause *pause = &controller->pause;
+
+	if (controller->state != CONTROLLER_RUN || pause->phase != PAUSE_NONE)
+		return;
+	pause->number++;
+	pause->since_ms = pause->next = pause->told = 0;
+	for (uint32_t i = 0; i < controller->members.count; i++)
+		pause->slots[i] = (struct paused){0};
+	ask_all(controller, PAUSE_TRAINERS, 0);
+	returns_look(controller);
 }
 
 void returns_maybe_begin(struct controller *controller)
 {
-	const struct departure *departure;
+	const struct pause *pause = &controller->pause;
+	const struct departure *departure =
+		controller->state <= CONTROLLER_RUN ? find_whole(controller) : NULL;
 
-	if (controller->state != CONTROLLER_RUN || controller->pause.phase != PAUSE_NONE ||
-	    !(departure = find_whole(controller)))
-		return;
-	say_engine(controller, departure->first,
-		   "is here, and comes in when all trainers begin their next update");
-	controller->pause.number++;
-	controller->pause.since_ms = controller->pause.next = 0;
-	ask_all(controller, PAUSE_TRAINERS, 0);
+	if (departure && pause->missing_ms) {
+		action_push(controller->actions, CONTROLLER_PLAN_DUE);
+	} else if (departure && controller->state == CONTROLLER_RUN && pause->phase == PAUSE_NONE) {
+		say_is_here(controller, departure->first);
+		returns_begin(controller);
+	}
 }
 
 /* ---- the pause ---- */
@@ -126,6 +161,9 @@ void returns_remind(struct controller *controller, const struct slot *slot)
 {
 	if (is_asked(controller, slot) && !paused_of(controller, slot)->stopped)
 		ask(controller, slot);
+	else if (controller->state == CONTROLLER_RUN && slot->who.role == ROLE_INFERENCE &&
+		 controller->pause.phase == PAUSE_TRAINERS && controller->pause.told)
+		tell_begun(controller, slot);
 }
 
 /* Somebody goes on and needs who has left: as without a pause, but nobody would find out. */
@@ -152,21 +190,54 @@ static bool somebody_left(struct controller *controller)
 	return false;
 }
 
+/* Some trainer waits in its next update. */
+static bool trainer_waits(const struct controller *controller)
+{
+	for (uint32_t t = 0; t < controller->members.trainers; t++)
+		if (slot_serves(&controller->members.slots[t]) &&
+		    exchange_has(controller, &controller->members.slots[t]) &&
+		    controller->pause.slots[t].stopped)
+			return true;
+	return false;
+}
+
+/* A rank that has nothing of a version, all of whose trainers are gone, would wait for it until the pause, and its engine with
+ * it, for which a trainer that has begun the next one waits. So ranks are told how far trainers have begun. */
+static void tell_all_begun(struct controller *controller)
+{
+	struct pause *pause = &controller->pause;
+
+	for (uint32_t t = 0; t < controller->members.trainers; t++)
+		if (is_asked(controller, &controller->members.slots[t]) && !pause->slots[t].firm)
+			return;
+	if (!gone_trainer(controller) || pause->next <= pause->told + 1)
+		return;
+	pause->told = pause->next - 1;
+	for (uint32_t i = controller->members.trainers; i < controller->members.count; i++) {
+		const struct slot *slot = &controller->members.slots[i];
+
+		if (slot_serves(slot) && exchange_has(controller, slot))
+			tell_begun(controller, slot);
+	}
+}
+
 /* Trainers stop before one version, the first that none of them has begun: who stopped before an earlier one goes on up to it,
- * for without his part of that nobody else can. */
+ * for without his part of that nobody else can. Where none is left, ranks know what comes next. */
 static void meet(struct controller *controller)
 {
 	struct pause *pause = &controller->pause;
 	uint64_t version = 0;
 	bool any = false, all = true;
 
+	pause->next = 0;
 	for (uint32_t t = 0; t < controller->members.trainers; t++)
-		pause->next =
-			pause->slots[t].next > pause->next ? pause->slots[t].next : pause->next;
+		if (pause->slots[t].firm && pause->slots[t].next > pause->next)
+			pause->next = pause->slots[t].next;
 	for (uint32_t t = 0; t < controller->members.trainers; t++) {
 		struct paused *trainer = &pause->slots[t];
 
-		if (!slot_serves(&controller->members.slots[t]))
+		if (!slot_serves(&controller->members.slots[t]) ||
+		    !exchange_has(controller, &controller->members.slots[t]))
 			continue;
 		any = true;
 		version = trainer->version > version ? trainer->version : version;
@@ -176,17 +247,31 @@ static void meet(struct controller *controller)
 		}
 		all = all && trainer->stopped;
 	}
-	if (!any || !all || somebody_left(controller))
+	if (any)
+		tell_all_begun(controller);
+	if (any ? !all || somebody_left(controller) : !gone_trainer(controller))
 		return;
 	pause->since_ms = controller->now_ms;
 	ask_all(controller, PAUSE_RANKS, version);
+}
+
+static void over(struct controller *controller)
+{
+	struct pause *pause = &controller->pause;
+
+	if (!trainer_waits(controller))
+		for (uint32_t i = 0; i < controller->members.count; i++)
+			pause->next = pause->slots[i].next > pause->next ? pause->slots[i].next
+									 : pause->next;
+	pause->phase = PAUSE_OVER;
+	action_push(controller->actions, CONTROLLER_PLAN_DUE);
 }
 
 void returns_look(struct controller *controller)
 {
 	if (controller->state > CONTROLLER_RUN)
 		return;
-	if (controller->exchanges_again) { /* one of its engines has gone */
+	if (controller->exchanges_again) { /* one of those in it has gone */
 		controller->pause.phase = PAUSE_OVER;
 		action_push(controller->actions, CONTROLLER_PLAN_DUE);
 		return;
@@ -196,8 +281,7 @@ void returns_look(struct controller *controller)
 	if (controller->pause.phase != PAUSE_RANKS || controller->state != CONTROLLER_RUN ||
 	    first_missing(controller))
 		return;
-	controller->pause.phase = PAUSE_OVER;
-	action_push(controller->actions, CONTROLLER_PLAN_DUE);
+	over(controller);
 }
 
 void returns_paused(struct controller *controller, struct slot *slot, struct message *message)
@@ -215,6 +299,7 @@ void returns_paused(struct controller *controller, struct slot *slot, struct mes
 	}
 	if (!is_asked(controller, slot) || paused->stopped)
 		return;
+	paused->firm = said->stopped || said->next == paused->next;
 	paused->stopped =
 		said->stopped && (slot->who.role == ROLE_INFERENCE || said->next >= paused->asked);
 	paused->next = said->next;
@@ -249,24 +334,49 @@ static void late(struct controller *controller, uint64_t waited_ms)
 
 	returns_missing(controller, &missing);
 	error_set(&why, ERROR_TIMEOUT,
-		  "an engine is to come in, and all wait for %.400s for %.1f s; raise "
+		  "the job pauses for another plan, and all wait for %.400s for %.1f s; raise "
 		  "--update-timeout if this is expected",
 		  text_string(&missing), (double)waited_ms / 1000.0);
 	text_fini(&missing);
-	losses_end(controller, slot, &why);
+	if (slot->who.role ==
+	    ROLE_TRAINER) /* slow is not lost, and whoever is slow may hold what nobody else does */
+		ending_fail(controller, slot, &why);
+	else
+		losses_end(controller, slot, &why);
 }
 
-/* An engine that keeps all others waiting is gone on without in half of their time, as in an update. */
+/* Nobody has come for the rank of a trainer that left. */
+static void nobody_came(struct controller *controller)
+{
+	const struct departure *gone = gone_trainer(controller);
+	struct pause *pause = &controller->pause;
+	struct error why;
+
+	WEFT_ASSERT(gone);
+	error_set(&why, ERROR_PEER_LOST,
+		  "no other process has come for the rank of trainer %u for %.1f s, and without "
+		  "it there is no plan (%.300s); start it again, or raise --join-timeout. %.500s",
+		  gone->first.rank, (double)(controller->now_ms - pause->missing_ms) / 1000.0,
+		  pause->missing.text, gone->why.text);
+	pause->missing_ms = 0;
+	ending_fail(controller, NULL, &why);
+}
+
+/* An engine that keeps all others waiting is gone on without in half of their time, as in an update. Where all trainers are
+ * new, nobody waits in one. */
 void returns_deadlines(struct controller *controller)
 {
 	const struct pause *pause = &controller->pause;
 	uint64_t limit = update_timeout_ms(controller),
 		 waited = controller->now_ms - pause->since_ms;
 
+	if (pause->missing_ms && controller->state <= CONTROLLER_RUN &&
+	    controller->now_ms >= pause->missing_ms + controller->options.join_timeout_ms)
+		nobody_came(controller);
 	if (controller->state != CONTROLLER_RUN || !pause->since_ms)
 		return;
 	if (pause->phase == PAUSE_RANKS)
-		limit /= 2;
+		limit = trainer_waits(controller) ? limit / 2 : controller->options.join_timeout_ms;
 	else if (pause->phase != PAUSE_TRAINERS)
 		return;
 	if (waited >= limit && first_missing(controller))
@@ -290,21 +400,45 @@ static bool is_new(const struct controller *controller, const struct slot *slot)
 	       !exchange_has(controller, slot);
 }
 
+bool returns_wait(struct controller *controller, const struct error *why)
+{
+	const struct departure *gone = gone_trainer(controller);
+	struct pause *pause = &controller->pause;
+
+	if (!gone)
+		return false;
+	for (size_t i = 0; i < controller->departures.count; i++) {
+		struct departure *departure = &controller->departures.items[i];
+
+		if (is_new(controller, membership_slot(&controller->members, departure->first.role,
+						       departure->first.rank)))
+			departure->back = false; /* it comes in with that plan */
+	}
+	pause->missing = *why;
+	if (pause->missing_ms)
+		return true;
+	pause->missing_ms = controller->now_ms;
+	say(controller, true,
+	    "waiting for another process for the rank of trainer %u, %.1f s at most "
+	    "(--join-timeout): without it, %.500s",
+	    gone->first.rank, controller->options.join_timeout_ms / 1000.0, why->text);
+	return true;
+}
+
 bool returns_stay_out(struct controller *controller, const struct error *why)
 {
-	uint32_t tp = controller->options.infer.tp;
 	bool any = false;
 
 	for (size_t i = 0; i < controller->departures.count; i++) {
 		struct departure *departure = &controller->departures.items[i];
-		struct slot *slots =
-			membership_slot(&controller->members, ROLE_INFERENCE, departure->first);
+		struct slot *slots = membership_slot(&controller->members, departure->first.role,
+						     departure->first.rank);
 
 		if (!departure->back || !is_new(controller, slots))
 			continue;
 		departure->back = false;
 		any = true;
-		for (uint32_t k = 0; k < tp; k++)
+		for (uint32_t k = 0; k < gone_count(controller, departure->first); k++)
 			declarations_turn_away(controller, &slots[k], why);
 	}
 	return any;
@@ -312,10 +446,15 @@ bool returns_stay_out(struct controller *controller, const struct error *why)
 
 void returns_over(struct controller *controller)
 {
+	char trainers[48] = "";
+	uint32_t here = gone_here(controller, ROLE_TRAINER), world = controller->members.trainers;
+
 	if (!controller->exchanges_again)
 		return;
 	controller->exchanges_again = false;
-	say(controller, false, "%u of %u engines are here from version %llu on",
-	    gone_engines_here(controller), controller->options.infer.engines,
+	if (here < world)
+		snprintf(trainers, sizeof(trainers), " and %u of %u trainers", here, world);
+	say(controller, false, "%u of %u engines%s are here from version %llu on",
+	    gone_here(controller, ROLE_INFERENCE), controller->options.infer.engines, trainers,
 	    (unsigned long long)controller->pause.next);
 }

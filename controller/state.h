@@ -6,9 +6,9 @@
  *   core.c          events in, actions out, the big states
  *   members.c       hello, claims, heartbeat, leave
  *   losses.c        silence, failures that workers report, whom to blame
- *   gone.c          engines that leave a job that goes on
+ *   gone.c          engines and trainers that leave a job that goes on
  *   takeover.c      a job that runs, and lost its controller
- *   returns.c       and engines that come back: all pause between two versions
+ *   returns.c       and those that come back: all pause between two versions
  *   declarations.c  what they hold and need: bodies once per digest, contradictions
  *   exchange.c      plan, endpoints, peers, connected, go
  *   ending.c        failure, gathering again, deadlines, exit
@@ -40,16 +40,16 @@ struct former {
 	uint64_t incarnation, epoch;
 };
 
-/* An engine that has left a job that goes on. */
+/* An engine, or a trainer, that has left a job that goes on. */
 struct departure {
-	uint32_t first;                    /* of its ranks */
+	struct member first;               /* of its ranks */
 	bool back;                         /* another one has come in its place */
 	struct member blamed;
 	uint64_t blamed_incarnation;
 	struct error why;                  /* ERROR_NONE: its work was done */
 };
 
-/* A worker of an engine that has left, whose place is another's by now: told so whenever it speaks again. */
+/* A worker of those that have left, whose place is another's by now: told so whenever it speaks again. */
 struct dismissed {
 	uint64_t incarnation;
 	size_t departure;
@@ -66,6 +66,7 @@ enum pause_phase {
 struct paused {
 	uint64_t asked;                    /* message_pause.version */
 	bool stopped;
+	bool firm;                         /* it has, or has said twice how far it is: who has not begun to write stops at once */
 	uint64_t next, version;            /* as it has answered */
 };
 
@@ -74,6 +75,9 @@ struct pause {
 	uint32_t number;
 	uint64_t since_ms;                 /* when the first trainer paused, or when ranks were asked; 0: none has */
 	uint64_t next;                     /* version that trainers are about to begin */
+	uint64_t told;                     /* TRAINERS: ranks know that this version has begun */
+	uint64_t missing_ms;               /* OVER: there is no plan without a trainer that has left; since then. 0: there is */
+	struct error missing;              /* and why not */
 	struct paused *slots;              /* as the membership's */
 };
 
@@ -159,8 +163,8 @@ void losses_restarted(struct error *why, const struct controller *controller,
 /* gone.c */
 /* That slot's engine has left. */
 bool gone_is(const struct controller *controller, const struct slot *slot);
-/* That slot's engine can leave without the end of the job: another one has not, or trainers have, and another one with its
- * work done. */
+/* That slot can leave, with its engine, without the end of the job. An engine: another one has not, or trainers have, and
+ * another one with its work done. A trainer: another process may take its place, or others hold what it held. */
 bool gone_may(const struct controller *controller, const struct slot *slot);
 void gone_leave(struct controller *controller, const struct slot *blamed, const struct error *why);
 /* Its engine had left before this controller came; its processes are new, and come in later. */
@@ -169,10 +173,14 @@ void gone_meanwhile(struct controller *controller, const struct slot *slot, cons
 void gone_done(struct controller *controller, const struct slot *slot);
 /* What is new to one that has heard of so many. */
 void gone_tell(struct controller *controller, const struct slot *slot, uint32_t heard);
-/* How many of the job's engines have not left, or are back. */
-uint32_t gone_engines_here(const struct controller *controller);
+/* How many leave together where that one does. */
+uint32_t gone_count(const struct controller *controller, struct member first);
+/* How many of the job's engines, or trainers, have not left, or are back. */
+uint32_t gone_here(const struct controller *controller, enum role role);
+/* The first trainer that has left and is not back; NULL: none has. */
+const struct departure *gone_trainer(const struct controller *controller);
 /* That are not here, and did not leave with their work done. */
-uint32_t gone_engines_lost(const struct controller *controller);
+uint32_t gone_lost(const struct controller *controller, enum role role);
 /* Says in a plan which are not. */
 int gone_away(const struct controller *controller, struct message_plan *plan);
 /* One of an engine that has left speaks. */
@@ -180,12 +188,16 @@ void gone_answer(struct controller *controller, const struct slot *slot, const s
 
 /* One whose place is another's by now does. False: it never was in this job. */
 bool gone_answer_former(struct controller *controller, const char *peer, const struct message *message);
-/* A new process may have that rank, whose engine has left. */
+/* A new process may have that rank, which has left, or whose engine has. */
 bool gone_makes_room(struct controller *controller, struct slot *slot);
 
 /* returns.c */
-/* Where all ranks of an engine that has left are here again: the job pauses, and takes it in. */
+/* Where all ranks of an engine that has left are here again, or such a trainer is: the job pauses, and takes it in. */
 void returns_maybe_begin(struct controller *controller);
+/* A trainer has left: the job pauses for another plan. */
+void returns_begin(struct controller *controller);
+/* There is no plan, for that reason, while a trainer is missing: it is waited for. False: none is. */
+bool returns_wait(struct controller *controller, const struct error *why);
 /* Again, if it has not answered. */
 void returns_remind(struct controller *controller, const struct slot *slot);
 /* Somebody who was waited for has gone, or paused. */

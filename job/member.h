@@ -5,6 +5,7 @@
 #ifndef JOB_MEMBER_H
 #define JOB_MEMBER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum role { ROLE_TRAINER, ROLE_INFERENCE, ROLE_COUNT };
@@ -19,6 +20,12 @@ struct member {
 
 const char *role_name(enum role role);       /* "trainer", "inference" */
 const char *route_path_name(enum route_path path); /* "direct", "mapped", "replica", "landed" */
+/* Of the same role, and one of `count` ranks from `first` on. */
+static inline bool member_within(struct member member, struct member first, uint32_t count)
+{
+	return member.role == first.role && member.rank >= first.rank &&
+	       member.rank - first.rank < count;
+}
 #define MEMBER_TEXT_BYTES 32
 char *member_text(struct member member, char out[MEMBER_TEXT_BYTES]); /* "trainer 3" */
 

@@ -44,8 +44,17 @@ int endpoint_check_peer(struct transport_endpoint *endpoint, bool now, struct er
 	if (endpoint->domain->ops.peer_dead(endpoint))
 		return error_set(error, ERROR_PEER_LOST, "the process of %s has died",
 				 endpoint->name);
+	if (endpoint->left && endpoint->left(endpoint->left_context))
+		return error_set(error, ERROR_PEER_LOST, "%s has left", endpoint->name);
 	endpoint->alive_at_ns = at;
 	return 0;
+}
+
+void transport_endpoint_ask_left(struct transport_endpoint *endpoint,
+				 bool (*left)(const void *context), const void *context)
+{
+	endpoint->left = left;
+	endpoint->left_context = context;
 }
 
 int transport_endpoint_open(struct transport_domain *domain, struct member peer,

@@ -263,6 +263,8 @@ struct transport_endpoint {
 	struct transport_stats stats;
 	uint64_t sequence;               /* of the last signal sent */
 	uint64_t alive_at_ns;            /* when the peer was last seen alive */
+	bool (*left)(const void *context); /* transport_endpoint_ask_left */
+	const void *left_context;
 	bool guest;                      /* the peer knows memory of weft's alone: transport_endpoint_guest */
 };
 
@@ -271,7 +273,7 @@ int endpoint_usable(const struct transport_endpoint *endpoint, struct error *err
 /* Makes *failure the endpoint's sticky error (unless it has one), copies it out. */
 int endpoint_break(struct transport_endpoint *endpoint, const struct error *failure,
 		   struct error *error);
-/* The peer is gone: ERROR_PEER_LOST. Asks the provider at most every 10 ms unless `now`. */
+/* The peer is gone, or has left: ERROR_PEER_LOST. Asks at most every 10 ms unless `now`. */
 int endpoint_check_peer(struct transport_endpoint *endpoint, bool now, struct error *error);
 /* The region as the endpoint's provider has it: itself, its part, or NULL. */
 const struct transport_region *endpoint_region(const struct transport_endpoint *endpoint,

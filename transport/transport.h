@@ -267,6 +267,10 @@ int transport_signal_read(const struct transport_endpoint *endpoint,
  * at first), the deadline, or an interrupt; returns the count now. Never fails. */
 uint64_t transport_signal_wait(struct transport_domain *domain, uint64_t seen,
 			       uint64_t deadline_ns);
+/* Also asked, every 10 ms, in all that waits for the peer: once it is true they end with ERROR_PEER_LOST. Whoever knows that a
+ * peer which cannot be told from a slow one is not to be waited for says so by it. */
+void transport_endpoint_ask_left(struct transport_endpoint *endpoint,
+				 bool (*left)(const void *context), const void *context);
 /* Proof that the peer process is gone (its pid with its start time), if the provider can tell.
  * Writes and flushes ask every 10 ms, signals always: they end with ERROR_PEER_LOST. */
 bool transport_peer_dead(const struct transport_endpoint *endpoint);

@@ -24,7 +24,7 @@
  *     heartbeat ◄───────────────────────► heartbeat       while the job lives
  *     failure | leave ─────────────────►  lost ──────────────────────────► everyone else
  *     failure | leave | drop ──────────►  gone ──────────────────────────► who goes on (lost: that engine)
- *     ◄─────────────────────────── pause      an engine is back: trainers between two versions, then ranks
+ *     ◄─────────────────────────── pause      one is back, or a trainer gone: trainers between two versions, then ranks
  *     paused ──────────────────────────►  when all are: plan, endpoints, .. go as above, of another attempt
  *
  * Messages may be lost with a connection, doubled by a resend, and delayed: a worker sends its
@@ -184,17 +184,15 @@ struct plan_row {
 	enum dtype to;             /* of the result; DTYPE_NONE for a copy, of the tensor's dtype */
 	struct spread spread;      /* of its bytes in the parameter */
 };
-/* An engine that is not here. */
-struct plan_away { uint32_t first; }; /* of its ranks */
 struct message_plan {
 	uint32_t attempt;
 	struct digest digest;      /* of the whole routing table */
 	char *policy, *order;      /* names of rows: who sends what, and when */
 	bool checksums;
-	bool continues;            /* an engine that is lost ends nobody else's work: --on-loss continue */
+	bool continues;            /* who is lost ends nobody else's work: --on-loss continue */
 	uint32_t update_timeout_ms;
-	uint32_t gone;             /* how many times an engine had left before it was made, */
-	struct plan_away *away;    /* and which are not back */
+	uint32_t gone;             /* how many times an engine or a trainer had left before it was made, */
+	struct member *away;       /* and which are not back: the first rank of each */
 	size_t away_count;
 	uint64_t next;             /* the version that trainers are about to begin; 0: any */
 	struct plan_peer *peers;
@@ -202,12 +200,14 @@ struct message_plan {
 	struct plan_row *rows;
 	size_t row_count;
 };
-/* An engine has left the job, the others go on: ranks [first, first + count), and why. Counted from 1, heard in this order. */
-struct message_gone { uint32_t number, first, count; int code; char *text; };
+/* An engine, or a trainer, has left the job, and the others go on: `count` ranks from the first on, and why. Counted from 1,
+ * heard in this order. */
+struct message_gone { uint32_t number, count; struct member first; int code; char *text; };
 /* Who has stopped does nothing with its plan any more, and waits for another one. A trainer answers at once how far it is: one
  * that has stopped goes on where another one was ahead. */
 struct message_pause {
 	uint32_t number;           /* counted from 1 */
+	bool stop;                 /* false, to ranks: not yet. A trainer has begun this version, and another one is gone */
 	uint64_t version;          /* trainer: before it begins this one, or a later one; inference: once nothing up to this
 				      one is on its way to it */
 };

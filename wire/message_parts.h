@@ -15,7 +15,7 @@
 		CODEC_RECORD_OF(struct message_##name, name##_fields)}
 
 /* Fields against each other. */
-frame_check message_drop_check, message_gone_check, message_pause_check, message_paused_check, message_hello_check, message_declare_check, message_welcome_check,
+frame_check message_gone_check, message_pause_check, message_paused_check, message_hello_check, message_declare_check, message_welcome_check,
 	message_layout_check, message_holding_check, message_plan_check,
 	message_endpoints_check, message_peers_check;
 

@@ -6,6 +6,7 @@
  *    "checksums":false, "continues":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "peers":[..],
  *    "rows":[..]}
  *
+ *   away   [[role, rank], ..]
  *   peers  [[[role, rank], host, bytes, pieces, transport], ..]
  *   rows   [[peer, ordinal, tensor, param, how, [lo0, hi0, lo1, hi1, ..], offset, bytes], ..]
  *             │      └─ below that peer's pieces
@@ -56,13 +57,6 @@ static bool row_is_more(const void *item)
 static const struct codec_record row_record = {CODEC_RECORD_OF(struct plan_row, row_fields),
 					       .tail = 5, .has_tail = row_is_more};
 
-/* away  [first, ..] */
-static const struct codec_field away_fields[] = {
-	FIELD_U32(struct plan_away, first, LIMIT_RANKS - 1),
-};
-static const struct codec_record away_record = {CODEC_RECORD_OF(struct plan_away, away_fields),
-						.bare = true};
-
 static const struct codec_field plan_fields[] = {
 	FIELD_U32(struct message_plan, attempt, UINT32_MAX),
 	FIELD_DIGEST(struct message_plan, digest),
@@ -72,7 +66,7 @@ static const struct codec_field plan_fields[] = {
 	FIELD_BOOL(struct message_plan, continues),
 	FIELD_U32(struct message_plan, update_timeout_ms, UINT32_MAX),
 	FIELD_U32(struct message_plan, gone, UINT32_MAX),
-	FIELD_LIST(struct message_plan, away, away_count, struct plan_away, away_record,
+	FIELD_LIST(struct message_plan, away, away_count, struct member, message_member_record,
 		   LIMIT_RANKS),
 	FIELD_U64(struct message_plan, next),
 	FIELD_LIST(struct message_plan, peers, peer_count, struct plan_peer, peer_record,

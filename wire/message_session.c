@@ -140,18 +140,6 @@ static const struct codec_field drop_fields[] = {
 };
 MESSAGE_RECORD(drop);
 
-int message_drop_check(const void *body, struct error *error)
-{
-	const struct message_drop *drop = body;
-	char name[MEMBER_TEXT_BYTES];
-
-	if (drop->member.role != ROLE_INFERENCE)
-		return error_set(error, ERROR_MESSAGE,
-				 "member is %s; only inference ranks can be gone on without",
-				 member_text(drop->member, name));
-	return 0;
-}
-
 /* {"done":true} */
 static const struct codec_field leave_fields[] = {
 	FIELD_BOOL(struct message_leave, done),
@@ -214,10 +202,10 @@ static const struct codec_field lost_fields[] = {
 };
 MESSAGE_RECORD(lost);
 
-/* {"number":1, "first":2, "count":2, "code":131, "text":"inference 3 (pid 4711 on n1) was lost .."} */
+/* {"number":1, "first":[1, 2], "count":2, "code":131, "text":"inference 3 (pid 4711 on n1) was lost .."} */
 static const struct codec_field gone_fields[] = {
 	FIELD_U32(struct message_gone, number, UINT32_MAX),
-	FIELD_U32(struct message_gone, first, LIMIT_RANKS - 1),
+	FIELD_RECORD(struct message_gone, first, struct member, message_member_record),
 	FIELD_U32(struct message_gone, count, LIMIT_RANKS),
 	FIELD_CODE(struct message_gone, code),
 	FIELD_ERROR_TEXT(struct message_gone, text),
@@ -239,9 +227,10 @@ static int check_number(uint32_t number, struct error *error)
 	return number ? 0 : error_set(error, ERROR_MESSAGE, "number is 0, which no pause has");
 }
 
-/* {"number":1, "version":12} */
+/* {"number":1, "stop":true, "version":12} */
 static const struct codec_field pause_fields[] = {
 	FIELD_U32(struct message_pause, number, UINT32_MAX),
+	FIELD_BOOL(struct message_pause, stop),
 	FIELD_U64(struct message_pause, version),
 };
 MESSAGE_RECORD(pause);

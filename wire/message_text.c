@@ -167,13 +167,16 @@ static int gone(const struct message *message, char *out, size_t bytes)
 {
 	const struct message_gone *gone = &message->u.gone;
 
-	return snprintf(out, bytes, " %u: %u inference ranks from %u, E%d: %s", gone->number,
-			gone->count, gone->first, gone->code, shown(gone->text));
+	char name[MEMBER_TEXT_BYTES];
+
+	return snprintf(out, bytes, " %u: %u from %s, E%d: %s", gone->number, gone->count,
+			member_text(gone->first, name), gone->code, shown(gone->text));
 }
 
 static int pause_text(const struct message *message, char *out, size_t bytes)
 {
-	return snprintf(out, bytes, " %u from version %" PRIu64, message->u.pause.number,
+	return snprintf(out, bytes, " %u%s version %" PRIu64, message->u.pause.number,
+			message->u.pause.stop ? " from" : ", soon: begun is",
 			message->u.pause.version);
 }
 

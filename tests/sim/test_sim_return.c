@@ -259,7 +259,7 @@ static void test_trainer__that_never_comes_to_an_update_is_named(void **unused)
 	simulation_begin(s, 0, 1);
 	run_for(s, 32000);
 	simulation_expect(
-		s, "*controller: the job fails: an engine is to come in, and all wait for "
+		s, "*controller: the job fails: the job pauses for another plan, and all wait for "
 		   "trainer 1 (host a, pid 1001) to begin an update (weft_update_begin) for *");
 	simulation_free(&s);
 }

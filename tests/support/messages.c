@@ -381,7 +381,7 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 	to->gone = number32(state);
 	to->away = list(&to->away_count, sizeof(*to->away), state);
 	for (size_t i = 0; i < to->away_count; i++)
-		to->away[i].first = (uint32_t)random_below(state, LIMIT_RANKS);
+		to->away[i] = member(state);
 	to->next = number(state);
 	to->peers = list(&to->peer_count, sizeof(*to->peers), state);
 	for (size_t i = 0; i < to->peer_count; i++) {
@@ -470,20 +470,20 @@ static void random_small(struct message *message, uint64_t *state)
 		break;
 	case MESSAGE_DROP:
 		message->u.drop.member = member(state);
-		message->u.drop.member.role = ROLE_INFERENCE;
 		message->u.drop.code = (int)random_below(state, LIMIT_CODE + 1);
 		message->u.drop.text = text(state);
 		message->u.drop.version = number(state);
 		break;
 	case MESSAGE_GONE:
 		message->u.gone.number = 1 + (uint32_t)random_below(state, 9);
-		message->u.gone.first = (uint32_t)random_below(state, LIMIT_RANKS);
+		message->u.gone.first = member(state);
 		message->u.gone.count = 1 + (uint32_t)random_below(state, 64);
 		message->u.gone.code = (int)random_below(state, LIMIT_CODE + 1);
 		message->u.gone.text = text(state);
 		break;
 	case MESSAGE_PAUSE:
 		message->u.pause.number = 1 + (uint32_t)random_below(state, 9);
+		message->u.pause.stop = coin(state);
 		message->u.pause.version = number(state);
 		break;
 	case MESSAGE_PAUSED:

@@ -258,13 +258,14 @@ static const char *small_differs(const struct message *a, const struct message *
 		break;
 	case MESSAGE_GONE:
 		SAME_NUMBER(u.gone.number);
-		SAME_NUMBER(u.gone.first);
+		SAME_MEMBER(u.gone.first);
 		SAME_NUMBER(u.gone.count);
 		SAME_NUMBER(u.gone.code);
 		SAME_TEXT(u.gone.text);
 		break;
 	case MESSAGE_PAUSE:
 		SAME_NUMBER(u.pause.number);
+		SAME_NUMBER(u.pause.stop);
 		SAME_NUMBER(u.pause.version);
 		break;
 	case MESSAGE_PAUSED:

@@ -56,7 +56,7 @@ void simulation_expect(const struct simulation *simulation, const char *lines)
 			at += all + (at[all] == '\n');
 		}
 		if (!found) {
-			print_message("%s", text_string(&simulation->transcript));
+			fputs(text_string(&simulation->transcript), stderr);
 			fail_msg("not in the transcript, or out of order:\n%.*s", (int)length,
 				 lines);
 		}
@@ -68,6 +68,6 @@ void simulation_expect_not(const struct simulation *simulation, const char *part
 {
 	if (!strstr(text_string(&simulation->transcript), part))
 		return;
-	print_message("%s", text_string(&simulation->transcript));
+	fputs(text_string(&simulation->transcript), stderr);
 	fail_msg("in the transcript: %s", part);
 }

@@ -18,6 +18,23 @@ static void connect_all(struct simulation *simulation, struct worker *worker,
 }
 
 static void begin(struct simulation *simulation, uint32_t index, uint64_t version);
+static void count(struct simulation *simulation, uint32_t index);
+
+/* Of what all others have begun a rank has nothing, and who was to send it is gone. */
+static void give_up(struct simulation *simulation, uint32_t index, uint64_t version)
+{
+	struct worker *worker = simulation->workers.items[index];
+
+	if (worker->arrived || !worker->gone || version <= worker->version ||
+	    version <= worker->past)
+		return;
+	for (size_t p = 0; p < worker->plan->peer_count; p++)
+		if (!(worker->gone >> worker->plan->peers[p].member.rank & 1))
+			return;
+	worker->past = version;
+	simulation_line(simulation, "%s has nothing of version %llu", worker->name,
+			(unsigned long long)version);
+}
 
 /* What is asked of a host that has nothing under way: trainers stop where they begin an update, ranks where they have the last
  * one. */
@@ -25,13 +42,19 @@ static void pause_if_asked(struct simulation *simulation, uint32_t index)
 {
 	struct worker *worker = simulation->workers.items[index];
 	bool trainer = worker->what.role == ROLE_TRAINER;
-	uint64_t at = trainer ? worker->begins : worker->version;
+	uint64_t done = worker->past > worker->version ? worker->past : worker->version;
+	uint64_t at = trainer ? worker->begins : done;
 	struct worker_event event = {.type = WORKER_EVENT_PAUSED,
 				     .number = worker->pause.number,
 				     .done = true,
-				     .next = worker->begins,
+				     .next = trainer ? worker->begins : at + 1,
 				     .version = worker->version};
 
+	if (worker->pause.number && !trainer && worker->gone && done < worker->pause.version) {
+		give_up(simulation, index, worker->pause.version);
+		at = worker->past > at ? worker->past : at;
+		event.next = at + 1;
+	}
 	if (worker->pause.number &&
 	    (trainer ? at && at >= worker->pause.version : at >= worker->pause.version))
 		worker_does(simulation, index, &event);
@@ -79,6 +102,7 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 			break;
 		case WORKER_ACTION_OPEN:
 			worker->plan = action->plan;
+			worker->gone = worker->arrived = 0;
 			simulation_later(simulation, simulation->now + simulation->options.open_ms,
 					 EVENT_OPENED)
 				->to = index;
@@ -92,10 +116,17 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 			later->peer = action->peers->attempt;
 			break;
 		case WORKER_ACTION_PAUSE:
+			if (!action->message.u.pause.stop) {
+				give_up(simulation, index, action->message.u.pause.version - 1);
+				break;
+			}
 			worker->pause = action->message.u.pause;
 			asked = true;
 			break;
 		case WORKER_ACTION_GONE: /* said in a line of the log */
+			if (action->message.u.gone.first.role == ROLE_TRAINER)
+				worker->gone |= 1ull << action->message.u.gone.first.rank;
+			count(simulation, index);
 			break;
 		case WORKER_ACTION_STATE:
 			take_state(simulation, index, action);
@@ -431,6 +462,14 @@ static bool is_on_its_way(struct simulation *simulation, struct member who)
 	return false;
 }
 
+/* It has not accepted that version yet. */
+static bool has_another(struct simulation *simulation, uint32_t index, uint64_t version)
+{
+	const struct worker *worker = simulation->workers.items[index];
+
+	return worker->arrived && worker->arriving != version;
+}
+
 void worker_writes(struct simulation *simulation, const struct event *event)
 {
 	struct worker *worker = simulation->workers.items[event->to];
@@ -440,8 +479,9 @@ void worker_writes(struct simulation *simulation, const struct event *event)
 	if (!worker_runs(worker))
 		return;
 	target = find_running(simulation, worker->plan->peers[event->peer].member);
-	if (target == CONTROLLER &&
-	    is_on_its_way(simulation, worker->plan->peers[event->peer].member)) {
+	if ((target == CONTROLLER &&
+	     is_on_its_way(simulation, worker->plan->peers[event->peer].member)) ||
+	    (target != CONTROLLER && has_another(simulation, target, event->version))) {
 		schedule_write(simulation, event->to, event->peer, event->version);
 		return;
 	}
@@ -458,18 +498,44 @@ void worker_writes(struct simulation *simulation, const struct event *event)
 		ended(simulation, event->to, event->version);
 }
 
+/* All that comes is here: it is the version, or is given up. */
+static void count(struct simulation *simulation, uint32_t index)
+{
+	struct worker *worker = simulation->workers.items[index];
+	uint64_t all = 0, version = worker->arriving;
+
+	for (size_t p = 0; worker->plan && p < worker->plan->peer_count; p++)
+		if (worker->plan->peers[p].member.role == ROLE_TRAINER)
+			all |= 1ull << worker->plan->peers[p].member.rank;
+	if (!worker->arrived || (all & ~(worker->arrived | worker->gone)))
+		return;
+	if (worker->arrived == all) {
+		worker->arrived = 0;
+		ended(simulation, index, version);
+		return;
+	}
+	worker->arrived = 0;
+	worker->past = version;
+	simulation_line(simulation, "%s gives up version %llu", worker->name,
+			(unsigned long long)version);
+	pause_if_asked(simulation, index);
+}
+
 void worker_signalled(struct simulation *simulation, const struct event *event)
 {
 	struct worker *worker = simulation->workers.items[event->to];
 
 	if (!worker_runs(worker))
 		return;
-	assert_true(digest_equal(event->digest, worker->plan->digest));
-	if (worker->arriving != event->version) {
-		assert_int_equal(worker->arriving, worker->version);
-		worker->arriving = event->version;
-		worker->arrived = 0;
+	if (!digest_equal(event->digest, worker->plan->digest)) {
+		assert_true(event->version <= worker->past); /* of one that was stopped */
+		return;
 	}
-	if (++worker->arrived == worker->plan->peer_count)
-		ended(simulation, event->to, event->version);
+	if (worker->arriving != event->version) {
+		assert_int_equal(worker->arrived, 0);
+		assert_true(event->version > worker->version && event->version > worker->past);
+		worker->arriving = event->version;
+	}
+	worker->arrived |= 1ull << simulation->workers.items[event->from]->what.rank;
+	count(simulation, event->to);
 }

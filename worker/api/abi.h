@@ -31,7 +31,7 @@ struct weft_memory;
 	X(HOLDING_VIEW, weft_holding_view, stride,       stride,           stride) \
 	X(PARAM_VIEW,  weft_param_view,  bytes,          bytes,            bytes) \
 	X(PLAN_VIEW,   weft_plan_view,   reserved,       peers,            reserved) \
-	X(LOSS,        weft_loss,        text,           text,             text) \
+	X(LOSS,        weft_loss,        text,           role,             reserved) \
 	X(STATS,       weft_stats,       parts_copacked, pieces_landed,    pieces_landed)
 
 #define X(id, type, first, known, last) ABI_##id,

@@ -69,7 +69,8 @@ int weft_loss_at(const weft_worker *worker, uint32_t index, weft_loss *loss, wef
 		return worker_result(rc, &inner, error);
 	if (!worker->control || !control_gone(worker->control, index, &gone))
 		return WEFT_NONE;
-	ours.first = gone.first;
+	ours.role = gone.first.role == ROLE_TRAINER ? WEFT_TRAINER : WEFT_INFERENCE;
+	ours.first = gone.first.rank;
 	ours.count = gone.count;
 	ours.code = (int)gone.why.code;
 	ours.back = gone.back;

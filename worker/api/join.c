@@ -90,9 +90,13 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 	};
 	int rc;
 
+	rc = worker->self.role == ROLE_INFERENCE
+		     ? waiter_fence_gone(&worker->waiter, FENCE_MS, error)
+		     : 0;
 	join_undo(worker);
 	/* the plan before this one is over, but perhaps not for all who wrote for it */
-	rc = declare_check_memory(worker, error);
+	if (!rc)
+		rc = declare_check_memory(worker, error);
 	return rc ? rc : epoch_open(&worker->epoch, &options, plan, endpoints, error);
 }
 
@@ -127,8 +131,8 @@ static int connect_endpoints(struct weft_worker *worker, const struct message_pe
 	return rc;
 }
 
-/* There is a plan that runs. What host programs prepare they prepare once, and a plan without an engine that is away wants
- * less than the next one. */
+/* There is a plan that runs. What host programs prepare they prepare once, before they hear of another plan: where one may come,
+ * without a trainer that was lost or with an engine that is back, all that is held may be wanted. */
 static int take_plan(struct weft_worker *worker, struct error *error)
 {
 	size_t count = worker->locals.count;
@@ -142,7 +146,7 @@ static int take_plan(struct weft_worker *worker, struct error *error)
 		return memory_error(error, "listing what is wanted", count);
 	for (uint32_t id = 0; id < count; id++)
 		worker->wanted[id] =
-			worker->wanted[id] || send_plan_wants(&worker->epoch->send, id);
+			worker->epoch->plan->continues || send_plan_wants(&worker->epoch->send, id);
 	return 0;
 }
 
@@ -235,24 +239,31 @@ int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *erro
 
 /* ---- a pause ---- */
 
-/* Of what can be an engine's fault that is gone again a trainer goes on without it: true. In a plan that is being exchanged the
+static uint64_t version_of(const struct weft_worker *worker)
+{
+	return worker->self.role == ROLE_TRAINER ? worker->sender.ended
+						 : versions_published(&worker->versions);
+}
+
+/* Of what can be the fault of one that is gone again a worker goes on without it: true. In a plan that is being exchanged the
  * next one is waited for. */
 static bool goes_on_without(struct weft_worker *worker, enum control_request request,
 			    const struct error *why)
 {
 	struct epoch *epoch = worker->epoch;
 
-	if (worker->self.role != ROLE_TRAINER || !epoch || epoch->at >= epoch->peer_count ||
-	    !executor_is_of_peer(why->code))
+	if (!epoch || epoch->at >= epoch->peer_count || !executor_is_of_peer(why->code))
 		return false;
 	if (request == CONTROL_RUN)
-		return sender_drop(&worker->sender, (uint32_t)epoch->at, why);
+		return worker->self.role == ROLE_TRAINER
+			       ? sender_drop(&worker->sender, (uint32_t)epoch->at, why)
+			       : !waiter_fails_by(&worker->waiter, (uint32_t)epoch->at, why);
 	if (request != CONTROL_CONNECT)
 		return false;
 	log_warn("%s: %s does not come in: %s", worker->self_name, epoch->peers[epoch->at].name,
 		 why->text);
 	control_drop(worker->control, epoch->peers[epoch->at].plan->member, why,
-		     worker->sender.ended);
+		     version_of(worker));
 	return true;
 }
 
@@ -280,7 +291,7 @@ int join_again(struct weft_worker *worker, bool block, struct error *error)
 		if (rc == -(int)ERROR_INTERRUPTED && request == CONTROL_RUN)
 			return rc;
 		if (rc && !goes_on_without(worker, request, error))
-			return health_fail(&worker->health, error, worker->sender.ended);
+			return health_fail(&worker->health, error, version_of(worker));
 		if (rc && request == CONTROL_RUN)
 			request = CONTROL_NOTHING; /* its other paths are still to be tried */
 		if (request == CONTROL_NOTHING && !block)

@@ -4,6 +4,16 @@
  */
 #include "worker/api/worker.h"
 
+/* Where no trainer is left that knows, ranks say what comes next. */
+static int pause(struct weft_worker *worker, struct error *error)
+{
+	uint64_t ended = 0, next = waiter_next(&worker->waiter);
+
+	control_pause(worker->control, &ended);
+	return join_pause(worker, next > ended ? next : ended + 1,
+			  versions_published(&worker->versions), error);
+}
+
 static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_t timeout_ms,
 		bool block, uint64_t *published, weft_error *error)
 {
@@ -15,14 +25,17 @@ static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_
 	if (!rc)
 		rc = post_load_outside(&worker->waiter.post_load, call, &inner);
 	while (!rc) {
-		if (worker->pausing)
+		if (worker->pausing) {
 			rc = join_again(worker, block, &inner);
+			if (!rc)
+				rc = waiter_check_past(&worker->waiter, version, &inner);
+		}
 		if (!rc)
 			rc = waiter_wait(&worker->waiter, version, timeout_ms, block, published,
 					 &inner);
 		if (rc != WAITER_PAUSES)
 			break;
-		rc = join_pause(worker, 0, versions_published(&worker->versions), &inner);
+		rc = pause(worker, &inner);
 	}
 	return worker_answer(worker, rc, &inner, error);
 }

@@ -322,7 +322,7 @@ typedef struct weft_tensor_view {
 	size_t size;
 	const char *name, *dtype;
 	uint32_t dims;
-	int wanted;                /* after join: some inference rank is sent part of it, or was before its engine left */
+	int wanted;                /* after join: some inference rank is sent part of it; with --on-loss continue, or may be */
 	uint64_t shape[WEFT_DIMS_MAX];
 	uint64_t row_lo, row_hi;   /* held rows */
 	uint64_t bytes;            /* of the held rows */
@@ -470,7 +470,7 @@ WEFT_API int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t ti
 WEFT_API int weft_commit_at(weft_worker *worker, uint64_t version, weft_error *error);
 WEFT_API uint64_t weft_published(const weft_worker *worker); /* [any thread] 0: none */
 /* [any thread after join] The version that trainers were about to begin when the plan was made that this worker has: the first
- * one that there is for an engine which came to a job that runs. 0: they had begun none. */
+ * one that there is for an engine, or a trainer, which came to a job that runs. 0: they had begun none. */
 WEFT_API uint64_t weft_next_version(const weft_worker *worker);
 WEFT_API int weft_tainted(const weft_worker *worker);        /* [any thread] */
 
@@ -568,13 +568,15 @@ WEFT_API int weft_get_stats(const weft_worker *worker, weft_stats *stats, weft_e
 
 /* ---- losses ---- */
 
-/* An engine that has left a job that goes on without it (weft-controller --on-loss continue). */
+/* An engine, or a trainer, that has left a job that goes on without it (weft-controller --on-loss continue). */
 typedef struct weft_loss {
 	size_t size;
-	uint32_t first, count;    /* its inference ranks: [first, first + count) */
+	uint32_t first, count;    /* its ranks: [first, first + count) */
 	int code;                 /* enum weft_code: why (0: all its ranks did their work and left), */
-	uint32_t back;            /* 1: another engine has come in its place */
+	uint32_t back;            /* 1: another one has come in its place */
 	char text[1024];          /* and in words: which of its ranks was lost, and how */
+	uint32_t role;            /* enum weft_role */
+	uint32_t reserved;        /* 0 */
 } weft_loss;
 #define WEFT_LOSS_INIT WEFT_INIT(weft_loss)
 /* [any thread after join] The index-th of them, from 0, in the order in which this worker heard of them, which is while it

@@ -42,11 +42,13 @@ struct control {
 	_Atomic bool failed;
 	_Atomic bool connected; /* dealer_is_connected */
 	_Atomic uint32_t heartbeat_ms;
-	_Atomic uint32_t gone_count; /* as gone.count */
+	_Atomic uint32_t gone_count;  /* as gone.count, */
+	_Atomic uint32_t gone_before; /* and of these before the plan was made; under lock too */
 	_Atomic uint32_t news;
 	_Atomic uint32_t pause; /* number of `asked`; 0: no pause is asked for, or it is over */
 	enum role role;
-	_Atomic uint64_t begun; /* trainer: it has begun this version, or is about to */
+	_Atomic uint64_t
+		begun; /* trainer: it has begun this version, or is about to; rank: control_over */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	/* under lock */
@@ -57,7 +59,6 @@ struct control {
 	enum worker_state state;
 	struct message_pause asked;
 	bool paused; /* the host is, and no plan has come since */
-	uint32_t gone_before;
 	struct error failure;
 	bool settled; /* worker_core_settled */
 	bool stop;
@@ -86,7 +87,7 @@ static void mark_back(struct control *control, const struct message_plan *plan)
 		bool away = false;
 
 		for (size_t k = 0; k < plan->away_count; k++)
-			away = away || plan->away[k].first == gone->first;
+			away = away || member_within(plan->away[k], gone->first, 1);
 		gone->back = gone->back || !away;
 	}
 	control->gone_before = (uint32_t)control->gone.count;
@@ -102,12 +103,18 @@ static void publish(struct control *control, const struct action *action)
 		control->paused = false;
 		mark_back(control, action->plan);
 		atomic_store(&control->pause, 0);
+		if (control->role == ROLE_INFERENCE)
+			atomic_store(&control->begun, 0);
 	} else if (action->type == WORKER_ACTION_CONNECT) {
 		control->peers = action->peers;
 	} else if (action->type == WORKER_ACTION_PAUSE) {
 		control->asked = action->message.u.pause;
 		control->paused = false;
-		atomic_store(&control->pause, control->asked.number);
+		if (control->asked.stop)
+			atomic_store(&control->pause, control->asked.number);
+		if (control->role == ROLE_INFERENCE)
+			atomic_store(&control->begun,
+				     control->asked.version - !control->asked.stop);
 	} else {
 		control->state = action->state;
 	}
@@ -126,7 +133,7 @@ static void take_gone(struct control *control, const struct message_gone *gone,
 	pthread_mutex_lock(&control->lock);
 	/* one that took over says it anew */
 	for (size_t i = 0; i < control->gone.count; i++)
-		kept = kept || (control->gone.items[i].first == gone->first &&
+		kept = kept || (member_within(gone->first, control->gone.items[i].first, 1) &&
 				!control->gone.items[i].back);
 	kept = kept || array_add(&control->gone,
 				 (struct control_gone){gone->first, gone->count, false, *why});
@@ -504,6 +511,20 @@ bool control_gone(struct control *control, uint32_t index, struct control_gone *
 	return true;
 }
 
+bool control_has_left(struct control *control, struct member member)
+{
+	bool left = false;
+
+	if (atomic_load(&control->gone_count) == atomic_load(&control->gone_before))
+		return false;
+	pthread_mutex_lock(&control->lock);
+	for (size_t i = control->gone_before; i < control->gone.count; i++)
+		left = left || member_within(member, control->gone.items[i].first,
+					     control->gone.items[i].count);
+	pthread_mutex_unlock(&control->lock);
+	return left;
+}
+
 uint32_t control_pause(struct control *control, uint64_t *version)
 {
 	uint32_t number = atomic_load(&control->pause);
@@ -539,6 +560,11 @@ void control_begins(struct control *control, uint64_t version)
 	atomic_store(&control->begun, version);
 }
 
+uint64_t control_over(const struct control *control)
+{
+	return atomic_load(&control->begun);
+}
+
 uint32_t control_news(const struct control *control)
 {
 	return atomic_load(&control->news);
@@ -546,12 +572,7 @@ uint32_t control_news(const struct control *control)
 
 uint32_t control_gone_before(struct control *control)
 {
-	uint32_t before;
-
-	pthread_mutex_lock(&control->lock);
-	before = control->gone_before;
-	pthread_mutex_unlock(&control->lock);
-	return before;
+	return atomic_load(&control->gone_before);
 }
 
 bool control_running(const struct control *control)

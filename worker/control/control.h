@@ -52,21 +52,27 @@ int control_connected(struct control *control, uint32_t attempt, struct error *e
 void control_version(struct control *control, uint64_t version);
 /* This worker failed: the controller tells the others. */
 void control_failure(struct control *control, const struct error *failure, uint64_t version);
-/* Of a plan that continues: this trainer goes on without that inference rank. The controller tells the others. */
+/* Of a plan that continues: this worker goes on without that one, of the other role. The controller tells the others. */
 void control_drop(struct control *control, struct member member, const struct error *why, uint64_t version);
-/* [any thread] Inference ranks that have left a job that goes on: the index-th engine's, from 0, in the order in which it
- * was heard; false: there are not so many. */
+/* [any thread] Who has left a job that goes on: the index-th engine, or trainer, from 0, in the order in which it was heard;
+ * false: there are not so many. */
 struct control_gone {
-	uint32_t first, count;
+	struct member first;
+	uint32_t count;
 	bool back;             /* another one has come in its place */
 	struct error why;
 };
 bool control_gone(struct control *control, uint32_t index, struct control_gone *gone);
+/* [any thread] That one has since the last plan was made. */
+bool control_has_left(struct control *control, struct member member);
 /* So many of them had left when the plan was made that control_next handed out last. */
 uint32_t control_gone_before(struct control *control);
 /* [any thread] The number of the pause that the job is to make, once the host comes to `version`: see message_pause; 0: of
  * none. */
 uint32_t control_pause(struct control *control, uint64_t *version);
+/* [any thread] A trainer is gone, and what has not come of versions up to this one never does: the others have begun a later
+ * one, or stopped. 0: of none that is known. */
+uint64_t control_over(const struct control *control);
 /* A trainer begins that version unless control_pause, which it asks next, says otherwise. */
 void control_begins(struct control *control, uint64_t version);
 /* The host has stopped for it, and comes to control_next until that says CONTROL_RUN; see message_paused. */

@@ -102,6 +102,8 @@ static void start_over(struct worker_core *core, uint64_t other)
 
 static void on_welcome(struct worker_core *core, struct message *message)
 {
+	bool trainer = core->options.holding != NULL;
+
 	if (core->adoption == ADOPTION_HELLO) {
 		on_adoption(core, message);
 		take_times(core, &message->u.welcome);
@@ -120,9 +122,10 @@ static void on_welcome(struct worker_core *core, struct message *message)
 	core_enter(core, WORKER_DECLARE);
 	if (core->runs)
 		say(core, true,
-		    "the job at %s runs: this engine comes in when all its ranks are here and "
-		    "trainers begin their next update",
-		    core->options.controller);
+		    "the job at %s runs: this %s comes in when %s and trainers begin their next "
+		    "update",
+		    core->options.controller, trainer ? "trainer" : "engine",
+		    trainer ? "ranks have what the one before it ended" : "all its ranks are here");
 }
 
 static void on_refuse(struct worker_core *core, struct message *message)
@@ -255,10 +258,22 @@ static void on_lost(struct worker_core *core, struct message *message)
 bool hear_is_gone(const struct worker_core *core, struct member member)
 {
 	for (size_t i = 0; i < core->left.count; i++)
-		if (member.role == ROLE_INFERENCE && member.rank >= core->left.items[i].first &&
-		    member.rank - core->left.items[i].first < core->left.items[i].count)
+		if (member_within(member, core->left.items[i].first, core->left.items[i].count))
 			return true;
 	return false;
+}
+
+static void say_gone(struct worker_core *core, const struct message_gone *gone)
+{
+	uint32_t rank = gone->first.rank;
+
+	if (!gone->code)
+		return;
+	if (gone->first.role == ROLE_TRAINER)
+		say(core, true, "the job goes on without trainer %u: %s", rank, gone->text);
+	else
+		say(core, true, "the job goes on without inference %u..%u: %s", rank,
+		    rank + gone->count - 1, gone->text);
 }
 
 /* One that was missed comes again: heartbeats say how many were heard. */
@@ -278,9 +293,7 @@ static void on_gone(struct worker_core *core, struct message *message)
 		if (!hear_is_gone(core, core->drops.items[i].member))
 			core->drops.items[kept++] = core->drops.items[i];
 	core->drops.count = kept;
-	if (gone->code)
-		say(core, true, "the job goes on without inference %u..%u: %s", gone->first,
-		    gone->first + gone->count - 1, gone->text);
+	say_gone(core, gone);
 	action = action_push(core->actions, WORKER_ACTION_GONE);
 	action->message.u.gone = (struct message_gone){
 		.number = gone->number, .first = gone->first, .count = gone->count};
@@ -292,7 +305,8 @@ static void on_gone(struct worker_core *core, struct message *message)
 static void on_pause(struct worker_core *core, struct message *message)
 {
 	const struct message_pause *pause = &message->u.pause;
-	bool anew = pause->number != core->pause.number || pause->version != core->pause.version;
+	bool anew = pause->number != core->pause.number || pause->version != core->pause.version ||
+		    pause->stop != core->pause.stop;
 
 	if (core->state != WORKER_RUN || pause->number <= core->paused_over ||
 	    pause->number < core->pause.number)

@@ -16,7 +16,7 @@
 #define FAILURE_SENDS 5 /* a worker that failed has no time to wait for an answer */
 #define FORMER_COUNT  8 /* controllers given up that are still recognised */
 
-/* An inference rank that this trainer goes on without, and no controller has said yet that it is gone. */
+/* A peer that this worker goes on without, and no controller has said yet that it is gone. */
 struct drop {
 	struct member member;
 	struct error why;
@@ -30,9 +30,10 @@ enum adoption {
 	ADOPTION_DECLARE  /* its go, when it has made the plan that this worker runs by */
 };
 
-/* Inference ranks. */
+/* Of one role, and a rank from the first one on. */
 struct left {
-	uint32_t first, count;
+	struct member first;
+	uint32_t count;
 };
 
 struct worker_core {
@@ -63,7 +64,7 @@ struct worker_core {
 	struct message_pause pause;            /* the last one asked for; number 0: none was */
 	struct message_paused paused;          /* the answer; number 0: none yet */
 	uint32_t paused_over;                  /* pauses up to this one have ended in a plan */
-	uint32_t left_before;                  /* engines that had left when the plan was made */
+	uint32_t left_before;                  /* as many had left when the plan was made */
 	ARRAY(struct drop) drops;
 	ARRAY(struct left) left; /* of each `gone` that was heard since then */
 	/* of the running step */
@@ -86,13 +87,13 @@ static inline bool have_peers(const struct worker_core *core)
 	return core->peers.type == MESSAGE_PEERS;
 }
 
-/* How many engines it knows to have left. */
+/* How many engines and trainers it knows to have left. */
 static inline uint32_t heard_gone(const struct worker_core *core)
 {
 	return core->left_before + (uint32_t)core->left.count;
 }
 
-/* It has a plan, and goes on without engines that leave. */
+/* It has a plan, and goes on without those that leave. */
 static inline bool goes_on(const struct worker_core *core)
 {
 	return have_plan(core) && core->plan.u.plan.continues && core->state >= WORKER_PLANNED &&

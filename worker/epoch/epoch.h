@@ -54,7 +54,8 @@ struct peer {
 	const struct plan_peer *plan;
 	char name[PEER_NAME_BYTES];        /* "trainer 3 (host b)" */
 	struct transport_endpoint *endpoint; /* NULL once it was let go of */
-	_Atomic bool gone;                 /* of a trainer's: its engine has left, and nothing goes there any more */
+	const struct health *health;       /* the epoch's */
+	_Atomic bool gone;                 /* it has left, with its engine, and nothing goes there or comes from there any more */
 	const struct peer_endpoints *theirs;
 	struct transport_remote **remotes; /* as theirs->regions; trainers, and of mates */
 	void **pinned;                     /* the same: mapped memory of the host, for kernels that store there; or NULL */

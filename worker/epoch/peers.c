@@ -92,6 +92,15 @@ static int export_regions(const struct epoch *epoch, struct message_endpoints *e
 	return rc ? rc : export_word(epoch, endpoints, error);
 }
 
+/* A process that is stopped looks like a slow one to whoever writes to it; the controller has told it from that. */
+static bool has_left(const void *context)
+{
+	const struct peer *peer = context;
+
+	return peer->health && peer->health->control &&
+	       control_has_left(peer->health->control, peer->plan->member);
+}
+
 static int open_peer(const struct epoch *epoch, struct peer *peer,
 		     struct message_endpoints *endpoints, struct error *error)
 {
@@ -112,6 +121,8 @@ static int open_peer(const struct epoch *epoch, struct peer *peer,
 				     error);
 	if (rc)
 		return rc;
+	peer->health = epoch->options.health;
+	transport_endpoint_ask_left(peer->endpoint, has_left, peer);
 	if (peer->plan->member.role == epoch->options.self.role)
 		transport_endpoint_guest(peer->endpoint);
 	rc = transport_endpoint_record(peer->endpoint, record, &length, error);

@@ -133,6 +133,15 @@ static int write_digests(struct player *player, uint64_t version, weft_error *er
 	return 0;
 }
 
+/* A version that was given up is missing here, and the next one is waited for; if the job is over, that says so. */
+static bool was_given_up(const struct player *player, int rc, bool last, const weft_error *error)
+{
+	if (rc != -WEFT_E_ABORTED || last)
+		return false;
+	say("weft-worker: inference %u: %s", player->rank, error->text);
+	return true;
+}
+
 int inference_run(struct player *player, weft_error *error)
 {
 	const struct arguments *a = &player->arguments;
@@ -145,6 +154,10 @@ int inference_run(struct player *player, weft_error *error)
 		uint64_t compared = 0;
 
 		rc = weft_update_wait(player->worker, version, 0, NULL, error);
+		if (was_given_up(player, rc, version + 1 == end, error)) {
+			rc = 0;
+			continue;
+		}
 		if (rc)
 			break;
 		figures_update(player, version);

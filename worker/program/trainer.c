@@ -128,11 +128,12 @@ int trainer_run(struct player *player, weft_error *error)
 	const struct timespec pause = {(time_t)(a->interval_ms / 1000),
 				       (long)(a->interval_ms % 1000) * 1000000};
 	int rc = player->data ? 0 : map_tensors(player, true, error);
+	uint64_t next = weft_next_version(player->worker);
+	/* a trainer that comes to a job that runs goes on where the others are */
+	uint64_t first = next > a->first_version ? next : a->first_version;
 
-	for (uint64_t i = 0; i < a->updates && !rc; i++) {
-		uint64_t version = a->first_version + i;
-
-		if (i) /* a signal ends the pause */
+	for (uint64_t version = first; version < a->first_version + a->updates && !rc; version++) {
+		if (version > first) /* a signal ends the pause */
 			nanosleep(&pause, NULL);
 		rc = make_version(player, version, error);
 		if (!rc)

@@ -84,7 +84,7 @@ static struct commit_step given_up_by(struct committer *committer, uint32_t link
 	const char *name = committer->links[link].name;
 	char text[sizeof(committer->given_up.why)], update[48] = "the update";
 
-	if (version)
+	if (version && version != GIVE_UP_PAUSES)
 		snprintf(update, sizeof(update), "update %llu", (unsigned long long)version);
 	error_set(&committer->error, ERROR_ABORTED, "%s was given up by %s: %s", update, name, why);
 	snprintf(text, sizeof(text), "%s: %s", name, why);

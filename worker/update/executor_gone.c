@@ -25,7 +25,7 @@ void executor_hear_gone(struct sender *sender)
 		for (uint32_t p = 0; p < sender->epoch->peer_count; p++) {
 			struct member member = sender->epoch->peers[p].plan->member;
 
-			if (member.rank >= gone.first && member.rank - gone.first < gone.count &&
+			if (member_within(member, gone.first, gone.count) &&
 			    !sender->epoch->peers[p].gone)
 				go_without(sender, p);
 		}

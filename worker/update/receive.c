@@ -74,7 +74,8 @@ static struct receive_step fail(struct receiver *receiver, bool broken)
 static void add_missing(struct text *missing, const struct receive_peer *peer,
 			const struct receive_link *link)
 {
-	text_format(missing, "%s%s", missing->bytes ? ", " : "", peer->name);
+	text_format(missing, "%s%s%s", missing->bytes ? ", " : "", peer->name,
+		    link->gone ? " (gone)" : "");
 	if (link->landed)
 		text_format(missing, " (%llu of its %llu bytes that land are here)",
 			    (unsigned long long)link->taken_bytes,
@@ -254,6 +255,53 @@ static struct receive_step published(struct receiver *receiver)
 	return (struct receive_step){.kind = RECEIVE_PUBLISH, .version = version};
 }
 
+/* Who has not ended is gone, and somebody has: what he ended stays without the rest. */
+static const struct receive_peer *lacks(const struct receiver *receiver, uint64_t *version)
+{
+	const struct receive_peer *missing = NULL;
+
+	*version = 0;
+	for (size_t p = 0; p < receiver->peer_count; p++) {
+		const struct receive_link *link = &receiver->links[p];
+
+		if (link->ended || link->ending)
+			*version = link->end.version;
+		else if (link->gone)
+			missing = &receiver->peers[p];
+		else
+			return NULL;
+	}
+	return *version ? missing : NULL;
+}
+
+static struct receive_step give_up(struct receiver *receiver, const struct receive_peer *gone,
+				   uint64_t version)
+{
+	error_set(&receiver->error, ERROR_ABORTED,
+		  "update %llu was given up: %s has left the job, and had not sent all of it",
+		  (unsigned long long)version, gone->name);
+	return fail(receiver, false);
+}
+
+bool receive_is_alone(const struct receiver *receiver)
+{
+	if (receiver->phase != RECEIVE_COUNTING || !receiver->peer_count)
+		return false;
+	for (size_t p = 0; p < receiver->peer_count; p++)
+		if (!receiver->links[p].gone || receiver->links[p].ended ||
+		    receiver->links[p].ending)
+			return false;
+	return true;
+}
+
+void receive_start_over(struct receiver *receiver)
+{
+	for (size_t p = 0; p < receiver->peer_count; p++)
+		receiver->links[p].ended = receiver->links[p].ending = false;
+	if (receiver->phase > RECEIVE_COUNTING)
+		receiver->phase = RECEIVE_COUNTING;
+}
+
 /* All that it sends is here, and some of it in its window still. */
 static bool any_ending(const struct receiver *receiver)
 {
@@ -298,18 +346,24 @@ static struct receive_step load(struct receiver *receiver)
 
 static struct receive_step go_on(struct receiver *receiver, uint64_t now_ns)
 {
+	const struct receive_peer *gone;
 	struct receive_step step;
+	uint64_t version;
 
 	switch (receiver->phase) {
 	case RECEIVE_JOINING:
 		return meet(receiver, MEET_OPEN);
 	case RECEIVE_OPENING:
 		while (receiver->at < receiver->peer_count)
-			if (!counted(receiver, receiver->at++))
+			if (!counted(receiver, receiver->at++) &&
+			    !receiver->links[receiver->at - 1].gone)
 				return accept(receiver, receiver->at - 1);
 		receiver->phase = RECEIVE_COUNTING;
 		/* fall through */
 	case RECEIVE_COUNTING:
+		gone = lacks(receiver, &version);
+		if (gone)
+			return give_up(receiver, gone, version);
 		if (now_ns >= receiver->deadline_ns && !all_ended(receiver) &&
 		    !any_ending(receiver))
 			return late(receiver);
@@ -446,6 +500,14 @@ struct receive_step receive_next(struct receiver *receiver, const struct receive
 		/* a trainer that has ended its update may be gone: its bytes are here */
 		if (receiver->links[event->peer].ended || receiver->links[event->peer].ending)
 			break;
+		if (!event->broken) {
+			struct receive_link *link = &receiver->links[event->peer];
+
+			link->gone = true;
+			link->outstanding = false;
+			link->landed = link->taken;
+			break;
+		}
 		receiver->error = *event->error;
 		return fail(receiver, true);
 	case RECEIVE_FAILED:

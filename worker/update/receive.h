@@ -10,6 +10,7 @@
  *                   ─► VERIFY the checksums ─► MEET at CLOSE, if versions are staged
  *                   ─► LOAD: the host's hook ─► MEET at PUBLISH ─► PUBLISH
  *   GONE (peer), FAILED (error), a deadline ─► FAIL
+ *   GONE (peer), in a job that goes on      ─► what all others have ended cannot come any more: FAIL, like an abort
  *
  *   deadline, interrupt                       what was counted still counts for the next wait
  *   the same, while meeting at PUBLISH        it goes on there in the next wait for this version
@@ -36,6 +37,7 @@ struct receive_link {
 	bool outstanding;          /* it is not used up yet */
 	bool ended;                /* end is counted for the version waited for */
 	bool ending;               /* or will be, when what landed before it is taken */
+	bool gone;                 /* it has left a job that goes on, and sends nothing any more */
 	struct update_end end;
 	uint64_t landed, taken;    /* entries of the window in this opening */
 	uint64_t taken_bytes;
@@ -94,7 +96,7 @@ enum receive_event_kind {
 	RECEIVE_SIGNAL,            /* of `peer`: LANDED; END or ABORT, using up its permission */
 	RECEIVE_MET,               /* the step; at OPEN with the versions that all of them want */
 	RECEIVE_TAKEN,             /* `bytes` of `peer`, with entries up to `entries` */
-	RECEIVE_GONE,              /* the process of `peer` has ended, all its signals are read */
+	RECEIVE_GONE,              /* `peer` has, all its signals are read; broken: and the job ends with it */
 	RECEIVE_FAILED             /* the step, with `error`; broken: and the worker with it */
 };
 struct receive_event {
@@ -119,6 +121,10 @@ void receiver_init(struct receiver *receiver, const struct receive_peer *peers,
 /* It agrees with others on what is shown (commit.h). */
 void receiver_meets(struct receiver *receiver, bool staged);
 struct receive_step receive_next(struct receiver *receiver, const struct receive_event *event);
+/* All trainers are gone, and none had ended the version that is waited for. */
+bool receive_is_alone(const struct receiver *receiver);
+/* What was counted of it counts no more, and is not past. */
+void receive_start_over(struct receiver *receiver);
 /* Before OPENS: 0, or why that version can never come. *done: it is published already. */
 int receive_check(const struct receiver *receiver, uint64_t version, uint64_t published,
 		  bool tainted, bool *done, struct error *error);

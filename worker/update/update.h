@@ -91,9 +91,11 @@ struct update_release {
 	uint32_t round;
 	uint32_t closes;           /* OPEN: readers have lost their version */
 };
+/* Of no version: who says so stops for another plan, and who has nothing yet will, too. */
+#define GIVE_UP_PAUSES UINT64_MAX
 struct update_give_up {
 	uint64_t turn;             /* of the child, whoever says it */
-	uint64_t version;          /* 0: none was there yet */
+	uint64_t version;          /* 0: none was there yet; or GIVE_UP_PAUSES */
 	char why[80];              /* terminated, cut when longer */
 };
 

@@ -7,44 +7,11 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "pack/pack.h"
 #include "worker/update/update_payload.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* ---- life ---- */
-
-static struct sums_piece piece_at(const struct epoch *epoch, size_t number, uint32_t copy)
-{
-	const struct layout *layout = epoch->options.layout;
-	const struct plan_row *row = &epoch->plan->rows[epoch->receive.rows[number]];
-
-	return (struct sums_piece){
-		.memory = params_landed(epoch->options.params, copy, row->param) + row->offset,
-		.bytes = row->bytes,
-		.block_bytes =
-			pack_block_bytes(&row->transform, layout->tensors[row->tensor].dtype,
-					 layout->params[row->param].dtype, &row->src, row->bytes),
-		.spread = row->spread};
-}
-
-static int open_sums(struct waiter *waiter, struct error *error)
-{
-	const struct epoch *epoch = waiter->epoch;
-	size_t count = epoch->plan->row_count, copies = epoch->options.params->copies;
-	struct sums_piece *pieces = memory_zalloc(copies * count + 1, sizeof(*pieces));
-	int rc;
-
-	if (!pieces)
-		return memory_error(error, "preparing checksums", copies * count * sizeof(*pieces));
-	for (uint32_t copy = 0; copy < copies; copy++)
-		for (size_t i = 0; i < count; i++)
-			pieces[copy * count + i] = piece_at(epoch, i, copy);
-	rc = sums_open(&waiter->sums, epoch->options.params->device, pieces, copies * count, error);
-	memory_free(pieces);
-	return rc;
-}
 
 /* A GPU puts in place what lands for its own memory and is spread there, or is small and one of several: a copy each would take
  * longer than the bytes. */
@@ -76,7 +43,7 @@ static int open_device(struct waiter *waiter, struct error *error)
 	if (scatters(epoch))
 		rc = scatter_open(&waiter->scatter, epoch->options.params->device, WINDOW_ENTRIES,
 				  error);
-	return !rc && epoch->sums ? open_sums(waiter, error) : rc;
+	return !rc && epoch->sums ? waiter_open_sums(waiter, error) : rc;
 }
 
 int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *health,
@@ -106,6 +73,9 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 	receiver_init(&waiter->receiver, waiter->peers, count, waiter->links, epoch->plan->digest,
 		      epoch->sums);
 	waiter->receiver.past = waiter->past;
+	if (epoch->plan->next > waiter->past + 1) /* who is here from then on */
+		waiter->receiver.past = epoch->plan->next - 1;
+	waiter->gone_heard = health->control ? control_gone_before(health->control) : 0;
 	rc = open_device(waiter, error);
 	return rc ? rc : waiter_meets_open(waiter, error);
 }
@@ -154,7 +124,7 @@ static int read_signal(struct waiter *waiter, uint32_t p, bool ends, struct hear
 					 .opening = link->outstanding ? link->opening : 0};
 	struct transport_signal signal;
 
-	if (transport_signal_read(waiter->epoch->peers[p].endpoint, &signal) != 0 ||
+	if (link->gone || transport_signal_read(waiter->epoch->peers[p].endpoint, &signal) != 0 ||
 	    signal.sequence == waiter->seen[p] || (ends && signal.tag == UPDATE_LANDED))
 		return 0;
 	waiter->seen[p] = signal.sequence;
@@ -176,18 +146,40 @@ static int read_signal(struct waiter *waiter, uint32_t p, bool ends, struct hear
 /* A trainer that is gone without having ended, after its last signal was read: 1. */
 static int find_gone(struct waiter *waiter, struct heard *heard, struct receive_event *event)
 {
+	bool broken;
+
+	waiter_hear_gone(waiter);
 	for (uint32_t p = 0; p < waiter->epoch->peer_count; p++) {
-		if (waiter->links[p].ended ||
-		    !peer_check_alive(&waiter->epoch->peers[p], &heard->error))
+		if (waiter->links[p].ended || waiter->links[p].gone ||
+		    !waiter_misses(waiter, p, &broken, &heard->error))
 			continue;
 		/* its last signal may have come after we looked */
 		if (read_signal(waiter, p, false, heard, event))
 			return 1;
 		*event = (struct receive_event){
-			.kind = RECEIVE_GONE, .peer = p, .error = &heard->error};
+			.kind = RECEIVE_GONE, .peer = p, .broken = broken, .error = &heard->error};
 		return 1;
 	}
 	return 0;
+}
+
+/* A mate has stopped for a pause. What this rank has of the version a trainer sent who is gone, and the others have not begun it:
+ * it comes again, or a later one does. */
+static bool only_pauses(struct waiter *waiter, struct receive_event *event)
+{
+	uint64_t *version = &waiter->committer.given_up.version;
+
+	if (event->kind != RECEIVE_FAILED || event->broken || *version != GIVE_UP_PAUSES)
+		return false;
+	*version = 0;
+	receive_start_over(&waiter->receiver);
+	*event = (struct receive_event){.kind = RECEIVE_ASKS};
+	return true;
+}
+
+static bool hear_mates(struct waiter *waiter, struct heard *heard, struct receive_event *event)
+{
+	return waiter_hear_mates(waiter, &heard->error, event) && !only_pauses(waiter, event);
 }
 
 /* What was heard: a signal first, for what is complete is published even when the job ends now. False:
@@ -203,8 +195,7 @@ static bool listen(struct waiter *waiter, struct heard *heard, struct receive_ev
 			return true;
 		}
 	if (!health_check(waiter->health, &heard->error))
-		return find_gone(waiter, heard, event) ||
-		       waiter_hear_mates(waiter, &heard->error, event);
+		return find_gone(waiter, heard, event) || hear_mates(waiter, heard, event);
 	*event = (struct receive_event){.kind = RECEIVE_FAILED, .error = &heard->error};
 	return true;
 }
@@ -243,99 +234,6 @@ static int send_accept(struct waiter *waiter, const struct receive_step *step, s
 		until = clock_deadline_ns(epoch->wait_ms);
 	return transport_signal(peer->endpoint, UPDATE_ACCEPT, &accept, sizeof(accept), until,
 				error);
-}
-
-/* As pack_piece_sum, of bytes that lie in runs. */
-static uint64_t sum_spread(const struct sums_piece *piece)
-{
-	struct digest_stream all, block;
-	uint64_t n, place, last = 0;
-
-	checksum_begin(&all);
-	for (uint64_t from = 0; from < piece->bytes; from += piece->block_bytes) {
-		uint64_t left = piece->bytes - from,
-			 bytes = left < piece->block_bytes ? left : piece->block_bytes;
-
-		checksum_begin(&block);
-		for (uint64_t done = 0; done < bytes; done += n) {
-			n = spread_next(&piece->spread, from + done, bytes - done, &place);
-			digest_add(&block, (const unsigned char *)piece->memory + place, n);
-		}
-		last = checksum_end(&block);
-		digest_add_u64(&all, last);
-	}
-	return piece->bytes <= piece->block_bytes ? last : checksum_end(&all);
-}
-
-/* The k-th piece of a trainer against what it says of it; 1 when they differ. */
-static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint64_t version,
-			bool name_it, struct error *error)
-{
-	const struct epoch *epoch = waiter->epoch;
-	const struct receive_plan *plan = &epoch->receive;
-	const struct layout *layout = epoch->options.layout;
-	const struct plan_row *row =
-		&epoch->plan->rows[plan->rows[epoch->peers[p].first_piece + k]];
-	size_t number = epoch->peers[p].first_piece + k;
-	struct sums_piece piece = piece_at(epoch, number, waiter->copy);
-	uint64_t sum = waiter->sums.device ? sums_of(&waiter->sums,
-						     waiter->copy * epoch->plan->row_count + number)
-		       : piece.spread.run_bytes
-			       ? sum_spread(&piece)
-			       : pack_piece_sum(piece.memory, piece.bytes, piece.block_bytes);
-	uint64_t sent = plan->sums[number];
-	char runs[48] = "";
-
-	if (sum == sent)
-		return 0;
-	if (piece.spread.run_bytes)
-		snprintf(runs, sizeof(runs), " in runs of %llu",
-			 (unsigned long long)piece.spread.run_bytes);
-	if (name_it)
-		error_set(
-			error, ERROR_CHECKSUM,
-			"update %llu: tensor %s from %s differs in "
-			"parameter %s, bytes %llu..%llu%s: checksum %016llx here, %016llx sent",
-			(unsigned long long)version, layout->tensors[row->tensor].name,
-			epoch->peers[p].name, layout->params[row->param].name,
-			(unsigned long long)row->offset,
-			(unsigned long long)(row->offset + spread_span(&piece.spread, piece.bytes)),
-			runs, (unsigned long long)sum, (unsigned long long)sent);
-	return 1;
-}
-
-/* Kernels see what NICs wrote: those that sum here, and those of whoever is told of the version. */
-static int flush(const struct epoch *epoch, struct error *error)
-{
-	if (!params_on_device(epoch->options.params))
-		return 0;
-	for (size_t p = 0; p < epoch->peer_count; p++)
-		if (transport_endpoint_caps(epoch->peers[p].endpoint)->gpu_direct)
-			return device_flush(epoch->options.params->device, error);
-	return 0;
-}
-
-static int verify(struct waiter *waiter, uint64_t version, struct error *error)
-{
-	uint64_t begin = clock_ns();
-	size_t wrong = 0, pieces = waiter->epoch->plan->row_count;
-	int rc = flush(waiter->epoch, error);
-
-	if (!rc && waiter->sums.device)
-		rc = sums_run(&waiter->sums, waiter->copy * pieces, pieces, error);
-	if (rc)
-		return rc;
-	for (size_t p = 0; p < waiter->epoch->peer_count && waiter->epoch->sums; p++)
-		for (uint32_t k = 0; k < waiter->epoch->peers[p].plan->pieces; k++)
-			wrong += (size_t)verify_piece(waiter, p, k, version, !wrong, error);
-	if (wrong > 1) {
-		size_t n = strlen(error->text);
-
-		snprintf(error->text + n, sizeof(error->text) - n, "; %zu pieces differ in all",
-			 wrong);
-	}
-	waiter->stats.verify_ns = clock_ns() - begin;
-	return wrong ? -(int)ERROR_CHECKSUM : 0;
 }
 
 int post_load_outside(const struct post_load *load, const char *call, struct error *error)
@@ -483,14 +381,23 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 	} else if (step->kind == RECEIVE_VERIFY) {
 		waiter->installs_ns = clock_ns();
 		waiter->stats.wait_ns = waiter->installs_ns - waiter->receiver.began_ns;
-		rc = verify(waiter, step->version, &heard->error);
+		rc = waiter_verify(waiter, step->version, &heard->error);
 	} else {
 		WEFT_ASSERT_OP(step->kind, ==, RECEIVE_LOAD);
 		rc = install(waiter, step->version, &heard->error);
 	}
+	if (rc && event.broken && !waiter_fails_by(waiter, step->peer, &heard->error))
+		return (struct receive_event){.kind = RECEIVE_GONE, .peer = step->peer};
 	if (rc)
 		event.kind = RECEIVE_FAILED;
 	return event;
+}
+
+uint64_t waiter_next(const struct waiter *waiter)
+{
+	uint64_t shown = versions_published(waiter->versions), past = waiter->receiver.past;
+
+	return (past > shown ? past : shown) + 1;
 }
 
 /* ---- the call ---- */
@@ -537,9 +444,15 @@ static bool only_interrupted(const struct waiter *waiter, const struct receive_e
 static bool meet(struct waiter *waiter, const struct receive_step *step, struct heard *heard,
 		 struct receive_event *event)
 {
+	if (step->round != MEET_OPEN && waiter->committer.phase == COMMIT_IDLE) {
+		/* a mate has stopped, and the end of it came only then */
+		receive_start_over(&waiter->receiver);
+		*event = (struct receive_event){.kind = RECEIVE_ASKS};
+		return true;
+	}
 	if (step->round == MEET_PUBLISH)
 		versions_prepare(waiter->versions, waiter->copy, step->version);
-	if (!waiter_meet(waiter, step, &heard->error, event))
+	if (!waiter_meet(waiter, step, &heard->error, event) || only_pauses(waiter, event))
 		return false;
 	event->error = &heard->error;
 	if (event->kind == RECEIVE_MET && step->round == MEET_OPEN)
@@ -569,7 +482,7 @@ static struct receive_event late(const struct waiter *waiter, const struct recei
 
 /* The job is to make a pause, and of what is waited for nothing is on its way: what trainers have ended, up to that version, is
  * published or past. */
-static bool pauses(const struct waiter *waiter, uint64_t version)
+static bool pauses(struct waiter *waiter, uint64_t version)
 {
 	const struct receiver *receiver = &waiter->receiver;
 	struct control *control = waiter->health->control;
@@ -581,6 +494,37 @@ static bool pauses(const struct waiter *waiter, uint64_t version)
 		return false;
 	done = receiver->past > done ? receiver->past : done;
 	return done >= ended || version > ended;
+}
+
+/* All who were to send this version here are gone, and had ended none of it, and the others are past it. */
+static bool never_comes(struct waiter *waiter, struct heard *heard, struct receive_event *event)
+{
+	struct receiver *receiver = &waiter->receiver;
+	struct control *control = waiter->health->control;
+	uint64_t version = receiver->min_version;
+
+	if (!control || version > control_over(control) || !receive_is_alone(receiver))
+		return false;
+	receiver->past = version > receiver->past ? version : receiver->past;
+	error_set(
+		&heard->error, ERROR_ABORTED,
+		"update %llu was given up: all trainers that were to send it here have left the job",
+		(unsigned long long)version);
+	*event = (struct receive_event){.kind = RECEIVE_FAILED, .error = &heard->error};
+	return true;
+}
+
+/* What a trainer who is gone had begun lies there in part. A rank that it had not told of its end may not know, and others may
+ * have all of it: they shall not wait for this one. */
+static int stop(struct waiter *waiter)
+{
+	if (!waiter_lacks_somebody(waiter))
+		return WAITER_PAUSES;
+	if (waiter->receiver.phase != RECEIVE_JOINING)
+		waiter_cannot(waiter, GIVE_UP_PAUSES, "a trainer has left the job");
+	if (waiter->opened)
+		taint(waiter);
+	return WAITER_PAUSES;
 }
 
 /* From the event on, to the end or, where it does not block, to where it would sleep. */
@@ -599,9 +543,8 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 			publish(waiter, step.version);
 			return 0;
 		}
-		if ((step.kind == RECEIVE_WAIT || step.kind == RECEIVE_MEET) &&
-		    pauses(waiter, waiter->receiver.wanted))
-			return WAITER_PAUSES;
+		if (step.kind == RECEIVE_MEET && pauses(waiter, waiter->receiver.wanted))
+			return stop(waiter);
 		if (step.kind != RECEIVE_WAIT && step.kind != RECEIVE_MEET)
 			event = act(waiter, &step, &heard);
 		else if (step.kind == RECEIVE_MEET && meet(waiter, &step, &heard, &event))
@@ -613,6 +556,10 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 		else if (step.kind == RECEIVE_MEET)
 			return WEFT_AGAIN;
 		else if (listen(waiter, &heard, &event))
+			;
+		else if (pauses(waiter, waiter->receiver.wanted))
+			return stop(waiter);
+		else if (never_comes(waiter, &heard, &event))
 			;
 		else if (clock_ns() >= step.until_ns)
 			event.now_ns = clock_ns();
@@ -676,8 +623,8 @@ int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bo
 		return wait_prepared(waiter, version, published, error);
 	rc = receive_check(&waiter->receiver, version, versions_published(waiter->versions),
 			   atomic_load(&waiter->versions->tainted), &done, error);
-	if (!rc && !done && pauses(waiter, version))
-		return WAITER_PAUSES;
+	if (!rc && !done && waiter->receiver.phase == RECEIVE_CLOSED && pauses(waiter, version))
+		return stop(waiter);
 	if (!rc && !done) {
 		if (block || !tried)
 			event = opens(waiter, version, timeout_ms);

@@ -58,6 +58,7 @@ struct waiter {
 	uint64_t installs_ns, paused_ns; /* when that began, and when readers lost their version */
 	bool unfinished;           /* the last wait failed */
 	uint64_t past;             /* receiver.past, of the epochs before */
+	uint32_t gone_heard;       /* of what control_gone says */
 	weft_stats stats;
 };
 
@@ -75,6 +76,23 @@ int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bo
 int waiter_commit(struct waiter *waiter, uint64_t version, struct error *error);
 /* The job failed between two tries: the memory that one has opened is a mixture, and no later try will say so. */
 void waiter_lost(struct waiter *waiter);
+/* The first version that may come yet. */
+uint64_t waiter_next(const struct waiter *waiter);
+/* After a pause: 0, or ERROR_ABORTED, that version cannot come any more. */
+int waiter_check_past(const struct waiter *waiter, uint64_t version, struct error *error);
+/* wait_gone.c: who left the job, as the controller says, is gone. */
+void waiter_hear_gone(struct waiter *waiter);
+/* Some trainer is. */
+bool waiter_lacks_somebody(struct waiter *waiter);
+/* That trainer is, or its process has ended. broken: and this rank ends with it, for the reason *error. */
+bool waiter_misses(struct waiter *waiter, uint32_t p, bool *broken, struct error *error);
+/* That trainer is not reached, which ends this rank; false: it is gone on without, and the controller told. */
+bool waiter_fails_by(struct waiter *waiter, uint32_t p, const struct error *why);
+/* Nothing that a trainer who is gone, and whose process is not, writes can land any more, or ERROR_UNSAFE. */
+int waiter_fence_gone(struct waiter *waiter, uint32_t timeout_ms, struct error *error);
+/* wait_sums.c: of a device that sums. Then, all pieces of that version against what trainers say of them, if they do. */
+int waiter_open_sums(struct waiter *waiter, struct error *error);
+int waiter_verify(struct waiter *waiter, uint64_t version, struct error *error);
 /* take.c: what landed in that trainer's window and is not taken yet, put in place, as taking[p] then says; the trainer is
  * told unless it has ended. After an error that is not broken it goes on where it was. */
 int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *broken, struct error *error);

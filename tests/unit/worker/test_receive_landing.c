@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank does of trainers whose pieces land in windows, event by event.
+ * What a rank does of trainers whose pieces land in windows, and of one that is gone, event by event.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -172,6 +172,109 @@ static void test_abort__drops_what_was_not_taken(void **state)
 	assert_int_equal(rank.links[0].landed, 0);
 }
 
+static struct receive_step goes(struct rank *rank, uint32_t peer, bool broken)
+{
+	static const struct error why = {ERROR_PEER_LOST, "trainer 1 is gone"};
+
+	return tell(rank,
+		    (struct receive_event){
+			    .kind = RECEIVE_GONE, .peer = peer, .broken = broken, .error = &why});
+}
+
+static void assert_given_up(const struct rank *rank, struct receive_step step)
+{
+	assert_int_equal(step.kind, RECEIVE_FAIL);
+	assert_false(step.broken);
+	assert_int_equal(rank->receiver.error.code, ERROR_ABORTED);
+	assert_non_null(strstr(rank->receiver.error.text, "update 7 was given up: trainer 1"));
+	assert_int_equal(rank->receiver.past, 7);
+}
+
+/* Whichever comes first: that it is gone, or the end of all others. */
+static void test_gone__is_what_others_have_ended_without_it_whichever_comes_first(void **state)
+{
+	struct rank rank;
+
+	(void)state;
+	open_rank(&rank);
+	expect(landed(&rank, 0, 1, 2), RECEIVE_TAKE, 0);
+	expect(taken(&rank, 0, 100), RECEIVE_WAIT, 0);
+	expect(ends(&rank, 0, 1), RECEIVE_WAIT, 0);
+	assert_given_up(&rank, goes(&rank, 1, false));
+
+	open_rank(&rank);
+	expect(goes(&rank, 1, false), RECEIVE_WAIT, 0);
+	assert_false(receive_is_alone(&rank.receiver));
+	expect(landed(&rank, 0, 1, 2), RECEIVE_TAKE, 0);
+	expect(taken(&rank, 0, 100), RECEIVE_WAIT, 0);
+	assert_given_up(&rank, ends(&rank, 0, 1));
+}
+
+/* Its window is not looked at, it is asked for nothing any more, and nobody waits for it in vain. */
+static void test_gone__takes_no_part_in_the_next_wait(void **state)
+{
+	struct receive_event opens = {
+		.kind = RECEIVE_OPENS, .version = 8, .now_ns = 10, .deadline_ns = 20};
+	struct rank rank;
+
+	(void)state;
+	open_rank(&rank);
+	expect(landed(&rank, 1, 3, 2), RECEIVE_TAKE, 1);
+	expect(goes(&rank, 1, false), RECEIVE_WAIT, 0);
+	expect(landed(&rank, 0, 1, 3), RECEIVE_TAKE, 0);
+	expect(taken(&rank, 0, 100), RECEIVE_WAIT, 0);
+	assert_given_up(&rank, ends(&rank, 0, 1));
+	expect(tell(&rank, opens), RECEIVE_ACCEPT, 0);
+	expect(tell(&rank, (struct receive_event){.kind = RECEIVE_ASKS}), RECEIVE_WAIT, 0);
+	expect(tell(&rank, (struct receive_event){.kind = RECEIVE_ASKS, .now_ns = 21}),
+	       RECEIVE_FAIL, 0);
+	assert_int_equal(rank.receiver.error.code, ERROR_TIMEOUT);
+	assert_non_null(strstr(rank.receiver.error.text, "trainer 1 (gone)"));
+}
+
+/* Where nobody is left, nothing tells which version it was: that is not for this to say. */
+static void test_gone__all_of_them_leaves_the_rank_alone(void **state)
+{
+	struct rank rank;
+
+	(void)state;
+	open_rank(&rank);
+	expect(goes(&rank, 1, false), RECEIVE_WAIT, 0);
+	expect(goes(&rank, 0, false), RECEIVE_WAIT, 0);
+	assert_true(receive_is_alone(&rank.receiver));
+
+	open_rank(&rank);
+	expect(landed(&rank, 1, 1, 2), RECEIVE_TAKE, 1);
+	expect(taken(&rank, 1, 100), RECEIVE_WAIT, 0);
+	expect(ends(&rank, 1, 1), RECEIVE_WAIT, 0);
+	assert_false(receive_is_alone(&rank.receiver));
+	receive_start_over(&rank.receiver);
+	assert_int_equal(rank.receiver.past, 0);
+	expect(goes(&rank, 1, false), RECEIVE_WAIT, 0);
+	expect(goes(&rank, 0, false), RECEIVE_WAIT, 0);
+	assert_true(receive_is_alone(&rank.receiver));
+}
+
+/* What it ended it has sent; and where the job ends with it, so does this rank. */
+static void test_gone__after_its_end_or_in_a_job_that_ends_is_as_ever(void **state)
+{
+	struct rank rank;
+
+	(void)state;
+	open_rank(&rank);
+	expect(landed(&rank, 1, 1, 2), RECEIVE_TAKE, 1);
+	expect(taken(&rank, 1, 100), RECEIVE_WAIT, 0);
+	expect(ends(&rank, 1, 1), RECEIVE_WAIT, 0);
+	expect(goes(&rank, 1, false), RECEIVE_WAIT, 0);
+	expect(landed(&rank, 0, 1, 3), RECEIVE_TAKE, 0);
+	expect(taken(&rank, 0, 100), RECEIVE_WAIT, 0);
+	expect(ends(&rank, 0, 1), RECEIVE_VERIFY, 0);
+
+	open_rank(&rank);
+	assert_true(goes(&rank, 1, true).broken);
+	assert_int_equal(rank.receiver.error.code, ERROR_PEER_LOST);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -180,6 +283,11 @@ int main(void)
 		cmocka_unit_test(test_trainers__are_taken_from_in_turn),
 		cmocka_unit_test(test_deadline__passes_while_pieces_go_on_landing),
 		cmocka_unit_test(test_abort__drops_what_was_not_taken),
+		cmocka_unit_test(
+			test_gone__is_what_others_have_ended_without_it_whichever_comes_first),
+		cmocka_unit_test(test_gone__takes_no_part_in_the_next_wait),
+		cmocka_unit_test(test_gone__all_of_them_leaves_the_rank_alone),
+		cmocka_unit_test(test_gone__after_its_end_or_in_a_job_that_ends_is_as_ever),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

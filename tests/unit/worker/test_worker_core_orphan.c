@@ -145,6 +145,7 @@ static void test_orphan__asks_another_controller_to_take_it_over_and_runs_on(voi
 	assert_int_equal(sent(bench, MESSAGE_HEARTBEAT)->epoch, 3);
 	message = from_other(MESSAGE_PAUSE);
 	message.u.pause.number = 1;
+	message.u.pause.stop = true;
 	receive(bench, message);
 	pause_at(bench, 1, true, 9);
 	assert_int_equal(sent(bench, MESSAGE_PAUSED)->u.paused.next, 9);

@@ -163,6 +163,7 @@ static inline void receive_pause(struct bench *bench, uint32_t number, uint64_t 
 	struct message message = from_controller(MESSAGE_PAUSE);
 
 	message.u.pause.number = number;
+	message.u.pause.stop = true;
 	message.u.pause.version = version;
 	receive(bench, message);
 }

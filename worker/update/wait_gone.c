@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * wait_gone.c -- trainers that an inference rank goes on without, in a job that continues: the controller says that one is
+ * gone, or this rank sees its process end, or does not reach it, and tells the controller:
+ *
+ *   process ended ─► drop ─► controller ─► gone ─► every other rank: what that trainer had begun is given up (receive.h)
+ *                                          pause ─► another plan
+ */
+#include "worker/update/wait.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+void waiter_hear_gone(struct waiter *waiter)
+{
+	struct epoch *epoch = waiter->epoch;
+	struct control *control = waiter->health->control;
+	struct control_gone gone;
+
+	for (; control && control_gone(control, waiter->gone_heard, &gone); waiter->gone_heard++)
+		for (uint32_t p = 0; p < epoch->peer_count; p++)
+			if (!gone.back &&
+			    member_within(epoch->peers[p].plan->member, gone.first, gone.count))
+				epoch->peers[p].gone = true;
+}
+
+bool waiter_lacks_somebody(struct waiter *waiter)
+{
+	bool any = false;
+
+	waiter_hear_gone(waiter);
+	for (uint32_t p = 0; p < waiter->epoch->peer_count; p++)
+		any = any || waiter->epoch->peers[p].gone;
+	return any;
+}
+
+bool waiter_fails_by(struct waiter *waiter, uint32_t p, const struct error *why)
+{
+	struct peer *peer = &waiter->epoch->peers[p];
+
+	if (!waiter->epoch->plan->continues || !waiter->health->control ||
+	    (why->code != ERROR_PEER_LOST && why->code != ERROR_TRANSPORT &&
+	     why->code != ERROR_TIMEOUT))
+		return true;
+	if (peer->gone)
+		return false;
+	peer->gone = true;
+	log_warn("%s: %s", waiter->epoch->options.name, why->text);
+	control_drop(waiter->health->control, peer->plan->member, why,
+		     versions_published(waiter->versions));
+	return false;
+}
+
+bool waiter_misses(struct waiter *waiter, uint32_t p, bool *broken, struct error *error)
+{
+	struct peer *peer = &waiter->epoch->peers[p];
+
+	*broken = false;
+	if (peer->gone)
+		return true;
+	if (!peer_check_alive(peer, error))
+		return false;
+	*broken = waiter_fails_by(waiter, p, error);
+	return true;
+}
+
+int waiter_check_past(const struct waiter *waiter, uint64_t version, struct error *error)
+{
+	if (!version || version > waiter->receiver.past ||
+	    version <= versions_published(waiter->versions))
+		return 0;
+	return error_set(
+		error, ERROR_ABORTED,
+		"update %llu was given up: a trainer that was to send a part of it has left "
+		"the job, and the others go on with update %llu",
+		(unsigned long long)version, (unsigned long long)(waiter->receiver.past + 1));
+}
+
+int waiter_fence_gone(struct waiter *waiter, uint32_t timeout_ms, struct error *error)
+{
+	struct epoch *epoch = waiter->epoch;
+	uint64_t deadline = clock_deadline_ns(timeout_ms);
+
+	if (!epoch)
+		return 0;
+	waiter_hear_gone(waiter);
+	for (uint32_t p = 0; p < epoch->peer_count; p++) {
+		struct peer *peer = &epoch->peers[p];
+		struct error why;
+		int rc = 0;
+
+		if (!peer->gone || !peer->endpoint)
+			continue;
+		do
+			rc = transport_endpoint_fence(peer->endpoint, deadline, &why);
+		while (rc == -(int)ERROR_INTERRUPTED && clock_ns() < deadline);
+		if (rc)
+			return error_set(
+				error, ERROR_UNSAFE,
+				"%s has left the job, and may still write into this rank's memory: "
+				"%.600s; end that process (kill -9)",
+				peer->name, why.text);
+	}
+	return 0;
+}
