@@ -80,7 +80,7 @@ class Trainer:
 
     def lost(self, rank: int) -> tuple[bool, bool]:
         """Whether that engine was lost, and whether another one has come in its place."""
-        found = [loss.back for loss in self._weft.losses if rank in loss.ranks]
+        found = [loss.back for loss in self._weft.losses if loss.role == "inference" and rank in loss.ranks]
         return bool(found), any(found)
 
     def says(self) -> list[float]:

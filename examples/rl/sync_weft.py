@@ -47,6 +47,8 @@ class Sender:
         """Engines that have no part in a version: they had left, or came after it. Nobody waits for their samples."""
         gone = set()
         for index, loss in enumerate(self.trainer.losses):
+            if loss.role == "trainer":
+                continue
             engine = loss.ranks.start // self.tp
             if not loss.back:
                 gone.add(engine)

@@ -54,8 +54,8 @@ class Controller:
         order: in which order each trainer sends: "rotated" (default), "table", "rounds".
         commit: which inference ranks show a version together: "engine" (default), those of one engine; "job", all of them;
             "rank", each by itself (docs/versions.md).
-        on_loss: what the loss of an inference rank means: "end" (default), the job fails; "continue", its engine leaves and
-            the others go on (docs/living.md).
+        on_loss: what the loss of a worker means: "end" (default), the job fails; "continue", an inference rank takes its engine
+            out, a trainer is gone on without or replaced (docs/living.md).
         orphan_s: how long updates go on when the controller is lost; None: the job ends then (docs/living.md).
         topology: "flat" (default), "workers", a spec or a file (docs/topology.md).
         dump: file for the routing table, once it is planned.

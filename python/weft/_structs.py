@@ -58,18 +58,20 @@ class HoldingView(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """An engine that has left a job that goes on without it.
+    """An engine, or a trainer, that has left a job that goes on without it.
 
     Attributes:
-        ranks: its inference ranks.
+        ranks: its ranks.
         code: why: enum weft_code, as ``Code.PEER_LOST``; 0: all its ranks did their work and left.
         text: in words: which of its ranks was lost, and how.
-        back: another engine has come in its place.
+        back: another one has come in its place.
+        role: "inference", or "trainer".
     """
     ranks: range
     code: int
     text: str
     back: bool = False
+    role: str = "inference"
 
 
 class ParamView(NamedTuple):

@@ -370,18 +370,20 @@ class Worker:
 
     @property
     def losses(self) -> tuple[Loss, ...]:
-        """[any thread] The engines that have left the job so far, as this worker has heard (``Controller(on_loss="continue")``):
-        whom a host that gives engines work gives none any more, until another one is ``back`` in its place."""
+        """[any thread] The engines, and trainers (``role``), that have left the job so far, as this worker has heard
+        (``Controller(on_loss="continue")``): whom a host that gives engines work gives none any more, until another one is
+        ``back`` in its place."""
         found: list[Loss] = []
         loss = sized("weft_loss")
         while self._now(lib.weft_loss_at, len(found), loss) == 0:
-            found.append(Loss(range(loss.first, loss.first + loss.count), int(loss.code), text_of(loss.text), bool(loss.back)))
+            role = "trainer" if loss.role == lib.WEFT_TRAINER else "inference"
+            found.append(Loss(range(loss.first, loss.first + loss.count), int(loss.code), text_of(loss.text), bool(loss.back), role))
         return tuple(found)
 
     @property
     def next_version(self) -> int:
-        """[any thread] After join: the version that trainers were about to begin when an engine came back to the job last; of that
-        engine, the first one there is for it. 0: none has."""
+        """[any thread] After join: the version that trainers were about to begin when an engine or a trainer came back to the job
+        last, or was gone on without; of who came, the first one there is for it. 0: none has."""
         return int(self._raw(lib.weft_next_version))
 
     def check(self) -> None:

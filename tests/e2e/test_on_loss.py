@@ -105,17 +105,6 @@ def test_last_engine__that_is_lost_ends_the_job(tmp_path, models):
         assert codes["controller"] == 75
 
 
-def test_lost_trainer__ends_the_job_of_all_engines(tmp_path, models):
-    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
-        begin(job, updates=100000)
-        job.kill("inference-4")
-        until(lambda: "leaves, the job goes on with 2 of 3" in job.processes["controller"].stderr, job)
-        job.kill("trainer-1")
-        codes = job.wait(30)
-        assert codes["trainer-0"] == codes["inference-0"] == codes["inference-3"] == codes["controller"] == 75, job.said()
-        assert "trainer 1" in job.processes["inference-0"].stderr
-
-
 def test_on_loss__that_commits_for_the_whole_job_or_is_unknown_is_refused(tmp_path):
     for flags, said in ((["--on-loss", "continue", "--commit", "job"], "there no engine shows a version before all do"),
                         (["--on-loss", "hope"], "--on-loss 'hope' is none of end, continue")):

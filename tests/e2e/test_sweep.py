@@ -200,6 +200,46 @@ def test_sweep__controllers_that_are_lost_are_replaced_and_all_do_every_update(t
     assert not jobs.leftovers()
 
 
+def lose_trainers(number, folder, model, infer, expected, known):
+    """One job that goes on when its trainers are lost, one to three times, one in two where all hold all, and others take their
+    places; complaints."""
+    chance, updates = random.Random(SEED * 1000039 + number), 400
+    flags, shadow = chance.choice(WAYS), chance.choice([[], ["--shadow"]])
+    train, complaints, names = chance.choice([TRAIN, "world=2,fsdp=2,source=sharded"]), [], ["trainer-0", "trainer-1"]
+    with jobs.Job(folder, model, train, infer) as job:
+        job.controller("--on-loss", "continue", "--commit", chance.choice(["engine", "rank"]))
+        job.workers("--checksums", *flags, updates=updates, trainer_flags=["--interval", "10ms"], inference_flags=shadow)
+        while not job.processes["inference-0"].updates() and job.processes["controller"].code is None:
+            time.sleep(0.005)
+        losses = chance.choice([1, 2, 3])
+        for turn in range(losses):
+            rank = chance.choice([0, 1])
+            time.sleep(chance.uniform(0, 0.5))
+            job.kill(names[rank])
+            time.sleep(chance.choice([0, chance.uniform(0, 0.5)]))
+            names[rank] = f"again{turn}-{rank}"
+            job.worker("trainer", rank, "--checksums", "--interval", "10ms", *flags, updates=updates, name=names[rank])
+        codes = job.wait(60)
+        for rank in range(job.inference):
+            versions = complete(job.digests(rank), expected.digests(1)[0])
+            if max(versions) != updates or len(versions) < updates - 3 * losses:
+                complaints.append(f"inference {rank} did {len(versions)} versions, up to {max(versions)}")
+            complaints += wrong_bytes(versions, rank, expected, known)
+        failed = [name for name, code in codes.items() if code and name in {"controller", *names, *(f"inference-{rank}" for rank in range(job.inference))}]
+        if failed or complaints:
+            complaints.append(f"job {number} ({train}, {flags + shadow}, {names}): {failed} failed\n{job.said()}")
+    return complaints
+
+
+def test_sweep__trainers_that_are_lost_are_replaced_and_no_rank_shows_a_mixture(tmp_path, models):
+    infer = "engines=2,tp=2"
+    expected, known = jobs.expected(models["qwen2"], infer), {}
+    for number in range(KILLS // 40):
+        complaints = lose_trainers(number, tmp_path / str(number), models["qwen2"], infer, expected, known)
+        assert not complaints, "\n".join(complaints)
+    assert not jobs.leftovers()
+
+
 def command_line(path):
     try:
         return (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainers that are lost to a job that goes on, and others that come in their place (--on-loss continue, docs/living.md)."""
+import signal
+
+import job as jobs
+import pytest
+from test_on_loss import INFER, TCP, until
+
+GATHERED, SHARDED = "world=2,source=gathered", "world=2,fsdp=2,source=sharded"  # each holds all; each a part
+WAYS = {"shm": [], "tcp": TCP, "full": ["--replica", "full", "--checksums"], "list": ["--transport", "shm,tcp", "--nic", "lo"]}
+UPDATES, GIVEN_UP = 300, 3  # at most, of each loss: the version that it was sending, and what the others begin before they hear of it
+
+
+def begin(job, *flags, controller=(), inference=("--shadow",)):
+    job.controller("--on-loss", "continue", *controller)
+    for rank in range(2):
+        job.worker("trainer", rank, "--interval", "20ms", *flags, updates=UPDATES)
+    for rank in range(6):
+        job.worker("inference", rank, "--verify", *inference, *flags, updates=UPDATES)
+    until(lambda: len(job.processes["inference-2"].updates()) > 2, job)
+
+
+def come_back(job, *flags, ranks=(1,), again=""):
+    for rank in ranks:
+        job.worker("trainer", rank, "--interval", "20ms", *flags, updates=UPDATES, name=f"again{again}-{rank}")
+
+
+def leaves(job, rank=1):
+    until(lambda: f"trainer {rank} leaves, the job goes on with" in job.processes["controller"].stderr, job)
+
+
+def all_is_right(job, lost=1, killed=("trainer-1",)):
+    """Everybody else ends well, at the last version, and no engine's ranks have different ones, or wrong bytes."""
+    codes = job.wait(120)
+    for name, code in codes.items():
+        if name not in killed:
+            assert code == 0, f"{name}: {code}\n{job.said()}"
+    want = jobs.expected(job.model, job.infer)
+    for rank in range(6):
+        got = job.digests(rank)
+        assert set(got) == set(job.digests(rank // 2 * 2)), job.said()
+        assert max(got) == UPDATES and UPDATES - len(got) <= GIVEN_UP * lost, (sorted(got), job.said())
+        for version in (1, sorted(got)[len(got) // 2], UPDATES):
+            assert got[version] == want.digests(version)[rank % want.tp]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_trainer__whose_part_others_hold_is_gone_on_without(tmp_path, models, way):
+    with jobs.Job(tmp_path, models["qwen2"], GATHERED, INFER) as job:
+        begin(job, *WAYS[way])
+        job.kill("trainer-1")
+        all_is_right(job)
+        assert "3 of 3 engines and 1 of 2 trainers are here from version" in job.processes["controller"].stderr
+        assert "engines that were lost: 0 of 3, trainers: 1 of 2" in job.processes["controller"].stderr
+    assert not jobs.leftovers()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_trainer__that_holds_what_nobody_else_does_is_waited_for_and_replaced(tmp_path, models, way):
+    with jobs.Job(tmp_path, models["qwen2"], SHARDED, INFER) as job:
+        begin(job, *WAYS[way])
+        job.kill("trainer-1")
+        until(lambda: "waiting for another process for the rank of trainer 1, 120.0 s at most (--join-timeout): without it, " in
+              job.processes["controller"].stderr, job)
+        come_back(job, *WAYS[way])
+        all_is_right(job)
+        assert "3 of 3 engines are here from version" in job.processes["controller"].stderr
+    assert not jobs.leftovers()
+
+
+@pytest.mark.parametrize("inference", [[], ["--own-memory"]], ids=["in place", "own memory"])
+def test_trainer__is_replaced_whatever_the_ranks_memory_is(tmp_path, models, inference):
+    with jobs.Job(tmp_path, models["qwen2"], SHARDED, INFER) as job:
+        begin(job, inference=inference)
+        job.kill("trainer-0")
+        come_back(job, ranks=[0])
+        all_is_right(job, killed=["trainer-0"])
+    assert not jobs.leftovers()
+
+
+def test_trainers__that_are_all_replaced_go_on_after_the_last_version(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], SHARDED, INFER) as job:
+        begin(job)
+        job.kill("trainer-0")
+        job.kill("trainer-1")
+        leaves(job)
+        come_back(job, ranks=[0, 1])
+        all_is_right(job, lost=2, killed=["trainer-0", "trainer-1"])
+    assert not jobs.leftovers()
+
+
+def test_trainer__that_nobody_replaces_ends_the_job_with_its_name(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], SHARDED, INFER) as job:
+        begin(job, controller=["--join-timeout", "3s"])
+        job.kill("trainer-1")
+        codes = job.wait(30)
+        assert {code for name, code in codes.items() if name != "trainer-1"} == {75}, job.said()
+        for name in ("controller", "trainer-0", "inference-3"):
+            said = job.processes[name].stderr
+            assert "no other process has come for the rank of trainer 1 for 3." in said, said
+            assert "start it again, or raise --join-timeout" in said
+    assert not jobs.leftovers()
+
+
+def test_trainer__that_is_stopped_is_not_let_write_into_what_comes_after_it(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], GATHERED, INFER) as job:
+        begin(job, *TCP, controller=["--lost-after", "2s"])
+        job.kill("trainer-1", signal.SIGSTOP)
+        until(lambda: "1 of 2 trainers are here" in job.processes["controller"].stderr, job, 100)
+        job.kill("trainer-1", signal.SIGCONT)
+        all_is_right(job)
+        print(job.said()); assert job.processes["trainer-1"].code == 75 and "was lost: silent for" in job.processes["trainer-1"].stderr
+    assert not jobs.leftovers()
+
+
+def test_trainer__that_is_stopped_and_has_ranks_memory_mapped_is_to_be_killed(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], GATHERED, INFER) as job:
+        begin(job, controller=["--lost-after", "2s"])
+        job.kill("trainer-1", signal.SIGSTOP)
+        leaves(job)
+        job.kill("trainer-1")
+        all_is_right(job)
+    assert not jobs.leftovers()
+    with jobs.Job(tmp_path / "unsafe", models["qwen2"], GATHERED, INFER) as job:
+        begin(job, controller=["--lost-after", "2s"])
+        job.kill("trainer-1", signal.SIGSTOP)
+        codes = job.wait(60, [f"inference-{rank}" for rank in range(6)])
+        assert 0 not in codes.values(), codes
+        said = job.processes["inference-0"].stderr + job.processes["inference-1"].stderr
+        assert "trainer 1" in said and "may still write into this rank's memory" in said and "kill -9" in said, said
+        job.kill("trainer-1")
+        job.wait(30)
