@@ -139,7 +139,18 @@ static void *interrupt_soon(void *domain)
 	return NULL;
 }
 
-static void test_several__an_interrupt_ends_a_wait_and_a_call_on_a_member(void **state)
+static void *wake_soon(void *domain)
+{
+	struct timespec moment = {0, 20000000};
+
+	nanosleep(&moment, NULL);
+	transport_domain_wake(domain);
+	return NULL;
+}
+
+/* Who is only to look at something else ends no call that moves bytes. */
+static void test_several__an_interrupt_ends_a_wait_and_a_call_on_a_member_and_a_wake_the_wait_alone(
+	void **state)
 {
 	const struct mock_options never = {.connect_never = true};
 	unsigned char record[TRANSPORT_RECORD_BYTES];
@@ -163,6 +174,17 @@ static void test_several__an_interrupt_ends_a_wait_and_a_call_on_a_member(void *
 	pthread_create(&thread, NULL, interrupt_soon, domain);
 	assert_int_equal(transport_endpoint_connect(endpoint, record, length, soon(), &error),
 			 -ERROR_INTERRUPTED);
+	pthread_join(thread, NULL);
+	transport_endpoint_close(&endpoint);
+	ok(transport_endpoint_open(member, (struct member){ROLE_INFERENCE, 0}, NULL, &endpoint,
+				   &error_));
+	pthread_create(&thread, NULL, wake_soon, domain);
+	assert_int_equal(transport_signal_wait(domain, 0, soon()), 0);
+	pthread_join(thread, NULL);
+	pthread_create(&thread, NULL, wake_soon, domain);
+	assert_int_equal(transport_endpoint_connect(endpoint, record, length,
+						    clock_deadline_ns(100), &error),
+			 -ERROR_TIMEOUT);
 	pthread_join(thread, NULL);
 	transport_endpoint_close(&endpoint);
 	transport_endpoint_close(&peer);
@@ -329,7 +351,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(
 			test_several__one_memory_is_written_by_each_and_one_wait_sees_both),
-		cmocka_unit_test(test_several__an_interrupt_ends_a_wait_and_a_call_on_a_member),
+		cmocka_unit_test(
+			test_several__an_interrupt_ends_a_wait_and_a_call_on_a_member_and_a_wake_the_wait_alone),
 		cmocka_unit_test(test_several__sources_are_registered_only_where_that_is_needed),
 		cmocka_unit_test(test_several__opens_what_can_be_and_says_what_cannot),
 		cmocka_unit_test(test_several__a_nic_that_none_of_them_has_is_refused_at_once),
