@@ -184,7 +184,7 @@ def main() -> int:
     if arguments.versions < 1:
         parser.error("--versions: at least 1")
     if arguments.restart and arguments.kill != "engine":
-        parser.error("--restart: only with --kill engine; a job does not outlive a trainer")
+        parser.error("--restart: only with --kill engine (another trainer would need the weights of this one)")
     try:
         run(arguments.versions, arguments.kill, arguments.restart, arguments.bind)
     except weft.Error as error:  # Ray raises a worker's exception as what it is

@@ -377,7 +377,8 @@ class Worker:
         loss = sized("weft_loss")
         while self._now(lib.weft_loss_at, len(found), loss) == 0:
             role = "trainer" if loss.role == lib.WEFT_TRAINER else "inference"
-            found.append(Loss(range(loss.first, loss.first + loss.count), int(loss.code), text_of(loss.text), bool(loss.back), role))
+            ranks = range(loss.first, loss.first + loss.count)
+            found.append(Loss(ranks, int(loss.code), text_of(loss.text), bool(loss.back), role))
         return tuple(found)
 
     @property

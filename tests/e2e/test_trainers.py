@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainers that are lost to a job that goes on, and others that come in their place (--on-loss continue, docs/living.md)."""
+import os
 import signal
 
 import job as jobs
@@ -8,7 +9,8 @@ from test_on_loss import INFER, TCP, until
 
 GATHERED, SHARDED = "world=2,source=gathered", "world=2,fsdp=2,source=sharded"  # each holds all; each a part
 WAYS = {"shm": [], "tcp": TCP, "full": ["--replica", "full", "--checksums"], "list": ["--transport", "shm,tcp", "--nic", "lo"]}
-UPDATES, GIVEN_UP = 300, 3  # at most, of each loss: the version that it was sending, and what the others begin before they hear of it
+SOME = WAYS if os.environ.get("WEFT_SOAK") else ["shm", "tcp"]
+UPDATES, GIVEN_UP = 150, 3  # at most, of each loss: the version that it was sending, and what the others begin before they hear of it
 
 
 def begin(job, *flags, controller=(), inference=("--shadow",)):
@@ -55,7 +57,7 @@ def test_trainer__whose_part_others_hold_is_gone_on_without(tmp_path, models, wa
     assert not jobs.leftovers()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", SOME)
 def test_trainer__that_holds_what_nobody_else_does_is_waited_for_and_replaced(tmp_path, models, way):
     with jobs.Job(tmp_path, models["qwen2"], SHARDED, INFER) as job:
         begin(job, *WAYS[way])

@@ -16,13 +16,7 @@
 #include "controller/core.h"
 #include "worker/control/core.h"
 
-/* Histories on a bad network. One thread plays them, so a sanitizer of threads, under which they take a hundred times as long,
- * sees few. */
-#ifdef __SANITIZE_THREAD__
-#define SIMULATION_SEEDS 20
-#else
-#define SIMULATION_SEEDS 200
-#endif
+#define SIMULATION_SEEDS 200 /* histories on a bad network */
 
 struct simulation_options {
 	const char *train, *infer, *policy; /* default world=2, engines=1,tp=2, greedy */

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engines that come back to a job that goes on, and controllers that are replaced: what the host of each side calls, blocking and
-in an event loop."""
+"""Engines and trainers that come back to a job that goes on, and controllers that are replaced: what the host of each side calls,
+blocking and in an event loop."""
 import asyncio
 import contextlib
 import os
@@ -8,7 +8,8 @@ import signal
 import time
 
 import pytest
-from pair import SECONDS, Thread, inference, right, trainer, values
+from pair import SECONDS, Thread, inference, right, values
+from pair import trainer as new_trainer
 from test_losses import all_at, engine, fails, heard, two_engines
 
 import weft
@@ -55,12 +56,29 @@ def test_engine__that_comes_back_is_taken_in_by_publish_and_wait(loops):
         assert trainer.stats()["updates"] == version
 
 
+@pytest.mark.parametrize("loops", [False, True], ids=["threads", "event loop"])
+def test_trainer__that_fails_is_replaced_by_one_that_asks_for_the_next_version(loops):
+    with two_engines() as (address, trainer, engines), engines[1]:
+        fails(trainer)
+        with new_trainer(address) as another:
+            waits = [Thread(asyncio.run, worker.wait_async()) if loops else Thread(worker.wait) for worker in engines]
+            another.join(SECONDS)
+            assert another.next_version == 2
+            another.publish(2, values(2))
+            assert [wait.done() for wait in waits] == [2, 2]
+            for worker in engines:
+                (loss,) = worker.losses
+                assert loss.role == "trainer" and loss.ranks == range(1) and loss.back and "ZeroDivisionError" in loss.text, loss
+                with worker.read() as snapshot:
+                    assert snapshot.version == 2 and right(snapshot["qk"], 2)
+
+
 def test_job__whose_controller_is_lost_runs_on_and_is_taken_over():
     options = {"train": "world=1", "infer": "engines=1,tp=1", "orphan_s": 60.0, "heartbeat_s": 0.2, "lost_after_s": 2.0}
     with contextlib.ExitStack() as stack:
         running = weft.Controller(**options)
         stack.callback(running.stop)
-        sender = stack.enter_context(trainer(running.address))
+        sender = stack.enter_context(new_trainer(running.address))
         receiver = stack.enter_context(inference(running.address))
         join = Thread(sender.join)
         receiver.join()
