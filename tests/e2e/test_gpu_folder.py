@@ -42,7 +42,7 @@ def test_folder__runs_every_test_and_prints_figures(folder, tmp_path):
                env={"WEFT_CUDA_MOCK": "order=random", "GPU_MODEL": str(model), "PYTHON": sys.executable,
                     "PYTHONPATH": str(ROOT / "tests" / "gpu" / "fake"), "FAKE_TORCH_WEFT": str(folder / "lib" / "libweft.so")})
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(re.findall("^PASS ", done.stdout, re.M)) == 14, done.stdout
+    assert len(re.findall("^PASS ", done.stdout, re.M)) == 15, done.stdout
     figures = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     kernels = [figure for figure in figures if "device" in figure]
     assert len(kernels) == 6 and all(figure["device"] == "Mock 0" for figure in kernels)
@@ -56,7 +56,7 @@ def test_folder__without_a_gpu_says_why_and_fails(folder):
         pytest.skip("there is a GPU")
     assert done.returncode == 1
     assert len(re.findall("^SKIP ", done.stdout, re.M)) == 2
-    assert len(re.findall("^FAIL ", done.stdout, re.M)) == 12 and "this host has no NVIDIA GPU" in done.stdout
+    assert len(re.findall("^FAIL ", done.stdout, re.M)) == 13 and "this host has no NVIDIA GPU" in done.stdout
     assert "bench_gpu: this host has no NVIDIA GPU" in done.stderr
 
 
