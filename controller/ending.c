@@ -162,7 +162,8 @@ static uint64_t limit_ms(const struct controller *controller)
 static void late(struct controller *controller, uint64_t waited)
 {
 	bool gathering = controller->state == CONTROLLER_GATHER;
-	const struct slot *first = NULL, *rank = NULL;
+	const struct slot *first = NULL;
+	int leg = LEG_COUNT;
 	const struct epoch *epoch = controller->epoch;
 	char refused[ERROR_TEXT_BYTES];
 	struct text text = {0};
@@ -189,11 +190,15 @@ static void late(struct controller *controller, uint64_t waited)
 
 		if (epoch->parties[i].leg == LEG_CONNECTED || gone_is(controller, slot))
 			continue;
-		first = first ? first : slot;
-		rank = rank || slot->who.role == ROLE_TRAINER ? rank : slot;
+		/* who is farthest behind keeps the others; of two the rank, where the job has run before, and can do without */
+		if ((int)epoch->parties[i].leg < leg ||
+		    (controller->exchanges_again && (int)epoch->parties[i].leg == leg &&
+		     first->who.role == ROLE_TRAINER && slot->who.role == ROLE_INFERENCE)) {
+			first = slot;
+			leg = (int)epoch->parties[i].leg;
+		}
 	}
-	/* where the job has run before, an engine is what it can do without */
-	losses_end(controller, controller->exchanges_again && rank ? rank : first, &why);
+	losses_end(controller, first, &why);
 }
 
 static void still_waiting(struct controller *controller)

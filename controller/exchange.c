@@ -145,6 +145,26 @@ static int plan_over(struct epoch **epoch, struct controller *controller, const 
 	return rc;
 }
 
+/* There is no plan with those who come in: without them there is, or the job waits for a trainer. Where none is missing, they are
+ * to blame. */
+static int plan_without(struct epoch **epoch, struct controller *controller, int rc,
+			struct error *why)
+{
+	bool complete = !gone_trainer(controller);
+	struct error without;
+	int again;
+
+	if (!returns_stay_out(controller))
+		return rc;
+	again = make_epoch(epoch, controller, &without);
+	if (again && !complete)
+		return rc;
+	returns_turn_away(controller, why);
+	if (again)
+		*why = without;
+	return again;
+}
+
 void exchange_begin(struct controller *controller)
 {
 	struct membership *members = &controller->members;
@@ -158,10 +178,11 @@ void exchange_begin(struct controller *controller)
 	returns_come_in(controller);
 	rc = runs ? plan_over(&epoch, controller, runs, &why)
 		  : make_epoch(&epoch, controller, &why);
-	if (rc && rc != -ERROR_MEMORY && returns_wait(controller, &why))
-		return;
-	if (rc && !runs && returns_stay_out(controller, &why))
-		rc = make_epoch(&epoch, controller, &why);
+	if (rc && rc != -ERROR_MEMORY && !runs) {
+		rc = plan_without(&epoch, controller, rc, &why);
+		if (rc && rc != -ERROR_MEMORY && returns_wait(controller, &why))
+			return;
+	}
 	if (rc) {
 		fail_for_good(controller, rc, &why);
 		return;

@@ -104,7 +104,8 @@ static bool trainer_may(const struct controller *controller)
 
 		if (slot->who.role == ROLE_TRAINER && slot->presence == PRESENCE_LEFT)
 			return false;
-		any = any || (slot->who.role == ROLE_INFERENCE && slot_serves(slot));
+		any = any || (slot->who.role == ROLE_INFERENCE && slot_serves(slot) &&
+			      exchange_has(controller, slot));
 	}
 	return any;
 }
@@ -125,7 +126,8 @@ bool gone_may(const struct controller *controller, const struct slot *slot)
 		if (!is_of(controller, slot, first) && !has_left(controller, first))
 			return true;
 	}
-	return !trainer_is_here(controller) && engine_is_done(controller);
+	return !trainer_is_here(controller) && !gone_trainer(controller) &&
+	       engine_is_done(controller);
 }
 
 static void tell(struct controller *controller, const struct slot *slot, uint32_t number)
@@ -317,8 +319,8 @@ void gone_done(struct controller *controller, const struct slot *slot)
 	struct departure departure;
 	struct error done = {.code = ERROR_NONE};
 
-	if (!trainer_is_here(controller) || !gone_may(controller, slot) ||
-	    !all_have_left(controller, first_of(controller, slot)))
+	if ((!trainer_is_here(controller) && !gone_trainer(controller)) ||
+	    !gone_may(controller, slot) || !all_have_left(controller, first_of(controller, slot)))
 		return;
 	snprintf(done.text, sizeof(done.text), "its work is done after version %llu",
 		 (unsigned long long)slot->version);

@@ -113,6 +113,29 @@ static struct departure *find_whole(const struct controller *controller)
 	return NULL;
 }
 
+static uint32_t count_whole(const struct controller *controller)
+{
+	uint32_t count = 0;
+
+	for (size_t i = 0; i < controller->departures.count; i++)
+		count += !controller->departures.items[i].back &&
+			 is_whole(controller, controller->departures.items[i].first);
+	return count;
+}
+
+/* The first trainer that has left and is not here again. */
+static const struct departure *missing_trainer(const struct controller *controller)
+{
+	for (size_t i = 0; i < controller->departures.count; i++) {
+		const struct departure *departure = &controller->departures.items[i];
+
+		if (departure->first.role == ROLE_TRAINER && !departure->back &&
+		    !is_whole(controller, departure->first))
+			return departure;
+	}
+	return NULL;
+}
+
 static void say_is_here(struct controller *controller, struct member first)
 {
 	uint32_t tp = controller->options.infer.tp;
@@ -143,13 +166,17 @@ void returns_begin(struct controller *controller)
 
 void returns_maybe_begin(struct controller *controller)
 {
-	const struct pause *pause = &controller->pause;
+	struct pause *pause = &controller->pause;
 	const struct departure *departure =
 		controller->state <= CONTROLLER_RUN ? find_whole(controller) : NULL;
+	uint32_t before = pause->whole;
 
-	if (departure && pause->missing_ms) {
+	if (pause->missing_ms)
+		pause->whole = count_whole(controller);
+	if (pause->missing_ms && pause->whole > before) {
 		action_push(controller->actions, CONTROLLER_PLAN_DUE);
-	} else if (departure && controller->state == CONTROLLER_RUN && pause->phase == PAUSE_NONE) {
+	} else if (!pause->missing_ms && departure && controller->state == CONTROLLER_RUN &&
+		   pause->phase == PAUSE_NONE) {
 		say_is_here(controller, departure->first);
 		returns_begin(controller);
 	}
@@ -185,6 +212,18 @@ static bool somebody_left(struct controller *controller)
 			slot_text(slot, who), (unsigned long long)slot->version,
 			(unsigned long long)controller->pause.next);
 		ending_fail(controller, slot, &why);
+		return true;
+	}
+	return false;
+}
+
+/* No trainer is here, and one of those that are not has done its work: nobody can do without it what is left to do. */
+static bool all_that_live_left(struct controller *controller)
+{
+	for (uint32_t t = 0; t < controller->members.trainers; t++) {
+		if (controller->members.slots[t].presence != PRESENCE_LEFT)
+			continue;
+		ending_fail(controller, NULL, &gone_trainer(controller)->why);
 		return true;
 	}
 	return false;
@@ -249,7 +288,9 @@ static void meet(struct controller *controller)
 	}
 	if (any)
 		tell_all_begun(controller);
-	if (any ? !all || somebody_left(controller) : !gone_trainer(controller))
+	if (any ? !all : !gone_trainer(controller))
+		return;
+	if (any ? somebody_left(controller) : all_that_live_left(controller))
 		return;
 	pause->since_ms = controller->now_ms;
 	ask_all(controller, PAUSE_RANKS, version);
@@ -338,8 +379,8 @@ static void late(struct controller *controller, uint64_t waited_ms)
 		  "--update-timeout if this is expected",
 		  text_string(&missing), (double)waited_ms / 1000.0);
 	text_fini(&missing);
-	if (slot->who.role ==
-	    ROLE_TRAINER) /* slow is not lost, and whoever is slow may hold what nobody else does */
+	/* a slow trainer is not lost, and may hold what nobody else does */
+	if (slot->who.role == ROLE_TRAINER)
 		ending_fail(controller, slot, &why);
 	else
 		losses_end(controller, slot, &why);
@@ -348,11 +389,12 @@ static void late(struct controller *controller, uint64_t waited_ms)
 /* Nobody has come for the rank of a trainer that left. */
 static void nobody_came(struct controller *controller)
 {
-	const struct departure *gone = gone_trainer(controller);
+	const struct departure *gone = missing_trainer(controller);
 	struct pause *pause = &controller->pause;
 	struct error why;
 
-	WEFT_ASSERT(gone);
+	if (!gone) /* it has come, and is being declared */
+		return;
 	error_set(&why, ERROR_PEER_LOST,
 		  "no other process has come for the rank of trainer %u for %.1f s, and without "
 		  "it there is no plan (%.300s); start it again, or raise --join-timeout. %.500s",
@@ -389,32 +431,21 @@ void returns_come_in(struct controller *controller)
 {
 	struct departure *departure;
 
+	for (size_t i = 0; i < controller->departures.count; i++)
+		controller->departures.items[i].coming = false;
 	while ((departure = find_whole(controller)))
-		departure->back = true;
-}
-
-/* Those of whom no plan was made yet. */
-static bool is_new(const struct controller *controller, const struct slot *slot)
-{
-	return controller->epoch && slot->presence == PRESENCE_DECLARED &&
-	       !exchange_has(controller, slot);
+		departure->back = departure->coming = true;
 }
 
 bool returns_wait(struct controller *controller, const struct error *why)
 {
-	const struct departure *gone = gone_trainer(controller);
+	const struct departure *gone = missing_trainer(controller);
 	struct pause *pause = &controller->pause;
 
 	if (!gone)
 		return false;
-	for (size_t i = 0; i < controller->departures.count; i++) {
-		struct departure *departure = &controller->departures.items[i];
-
-		if (is_new(controller, membership_slot(&controller->members, departure->first.role,
-						       departure->first.rank)))
-			departure->back = false; /* it comes in with that plan */
-	}
 	pause->missing = *why;
+	pause->whole = count_whole(controller);
 	if (pause->missing_ms)
 		return true;
 	pause->missing_ms = controller->now_ms;
@@ -425,23 +456,32 @@ bool returns_wait(struct controller *controller, const struct error *why)
 	return true;
 }
 
-bool returns_stay_out(struct controller *controller, const struct error *why)
+bool returns_stay_out(struct controller *controller)
 {
 	bool any = false;
 
 	for (size_t i = 0; i < controller->departures.count; i++) {
 		struct departure *departure = &controller->departures.items[i];
-		struct slot *slots = membership_slot(&controller->members, departure->first.role,
-						     departure->first.rank);
 
-		if (!departure->back || !is_new(controller, slots))
+		if (!departure->coming)
 			continue;
-		departure->back = false;
+		departure->back = departure->coming = false;
 		any = true;
-		for (uint32_t k = 0; k < gone_count(controller, departure->first); k++)
-			declarations_turn_away(controller, &slots[k], why);
 	}
 	return any;
+}
+
+void returns_turn_away(struct controller *controller, const struct error *why)
+{
+	struct departure *departure;
+
+	while ((departure = find_whole(controller)))
+		for (uint32_t k = 0; k < gone_count(controller, departure->first); k++)
+			declarations_turn_away(controller,
+					       membership_slot(&controller->members,
+							       departure->first.role,
+							       departure->first.rank + k),
+					       why);
 }
 
 void returns_over(struct controller *controller)

@@ -43,7 +43,8 @@ struct former {
 /* An engine, or a trainer, that has left a job that goes on. */
 struct departure {
 	struct member first;               /* of its ranks */
-	bool back;                         /* another one has come in its place */
+	bool back;                         /* another one has come in its place, */
+	bool coming;                       /* with the plan that is being made */
 	struct member blamed;
 	uint64_t blamed_incarnation;
 	struct error why;                  /* ERROR_NONE: its work was done */
@@ -78,6 +79,7 @@ struct pause {
 	uint64_t told;                     /* TRAINERS: ranks know that this version has begun */
 	uint64_t missing_ms;               /* OVER: there is no plan without a trainer that has left; since then. 0: there is */
 	struct error missing;              /* and why not */
+	uint32_t whole;                    /* of those that have left so many were here again when that was tried */
 	struct paused *slots;              /* as the membership's */
 };
 
@@ -205,8 +207,10 @@ void returns_look(struct controller *controller);
 void returns_deadlines(struct controller *controller);
 /* A plan is made: who comes in with it, .. */
 void returns_come_in(struct controller *controller);
-/* .. and cannot: there is no plan with them. False: nobody did. */
-bool returns_stay_out(struct controller *controller, const struct error *why);
+/* .. and stays out of it, for now. False: nobody did. */
+bool returns_stay_out(struct controller *controller);
+/* Those are to blame for it that there is no plan with them. */
+void returns_turn_away(struct controller *controller, const struct error *why);
 /* The job runs with it. */
 void returns_over(struct controller *controller);
 /* "trainer 1 to begin an update", of who is waited for. */

@@ -20,13 +20,20 @@
 #define SLEEP_NS     50000
 #define SLEEP_MAX_NS 250000
 
+/* Of the domain, and of the one of several that it is a member of. */
+static uint64_t interrupts(const struct transport_domain *domain)
+{
+	return atomic_load(&domain->interrupts) +
+	       (domain->owner ? atomic_load(&domain->owner->interrupts) : 0);
+}
+
 void wait_begin(struct transport_wait *wait, struct transport_domain *domain, uint64_t deadline_ns)
 {
 	*wait = (struct transport_wait){
 		.domain = domain,
 		.deadline_ns = deadline_ns,
 		.started_ns = clock_ns(),
-		.interrupts = atomic_load(&domain->interrupts),
+		.interrupts = interrupts(domain),
 		.sleeps = domain->idles,
 	};
 }
@@ -61,7 +68,7 @@ int wait_turn(struct transport_wait *wait, struct error *error)
 		return 0;
 	}
 	now = clock_ns();
-	if (atomic_load(&wait->domain->interrupts) != wait->interrupts)
+	if (interrupts(wait->domain) != wait->interrupts)
 		return error_set(error, ERROR_INTERRUPTED, "interrupted after %s",
 				 seconds_text(now - wait->started_ns, took));
 	if (now >= wait->deadline_ns)

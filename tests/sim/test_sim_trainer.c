@@ -215,6 +215,69 @@ static void test_trainer__that_is_lost_in_the_exchange_is_waited_for_again(void 
 	simulation_free(&s);
 }
 
+/* Another model, or what else no plan fits, is the newcomer's fault, and the place is free again. */
+static void test_trainer__that_does_not_fit_is_turned_away_and_another_waited_for(void **unused)
+{
+	struct simulation *s = running(SPLIT, &(struct simulation_options){0});
+	uint32_t again;
+
+	(void)unused;
+	simulation_fail(s, 1, "its NIC is gone");
+	run_for(s, 100);
+	simulation_begin(s, 0, 1);
+	run_for(s, 500);
+	simulation_start(s, &(struct simulation_worker){.role = ROLE_TRAINER,
+							.rank = 1,
+							.boot = "boot-b"}); /* over shm */
+	run_for(s, 500);
+	simulation_expect(s, "*controller: waiting for another process for the rank of trainer 1*\n"
+			     "*controller: refused: transport shm needs one host: *\n");
+	again = start_trainer(s, 1);
+	run_for(s, 500);
+	simulation_begin(s, again, 1);
+	run_for(s, 500);
+	assert_all_at(s, 1);
+	simulation_free(&s);
+}
+
+/* The one who is here is not the one who is missing, and is not planned for again and again. */
+static void test_trainers__of_whom_one_is_missing_wait_for_that_one(void **unused)
+{
+	struct simulation *s =
+		running(SPLIT, &(struct simulation_options){.join_timeout_ms = 10000});
+
+	(void)unused;
+	simulation_kill(s, 0);
+	simulation_kill(s, 1);
+	run_for(s, 7000);
+	start_trainer(s, 0);
+	run_for(s, 12000);
+	simulation_expect(s,
+			  "*controller: waiting for another process for the rank of trainer 0*\n"
+			  "*controller: the job fails: no other process has come for the rank of "
+			  "trainer 1 *\n");
+	simulation_free(&s);
+}
+
+/* What it would still have to send nobody can. */
+static void test_trainer__that_is_lost_while_another_leaves_ends_the_job(void **unused)
+{
+	struct simulation *s = running(SPLIT, &(struct simulation_options){0});
+
+	(void)unused;
+	simulation_begin(s, 0, 1);
+	run_for(s, 5);
+	simulation_fail(s, 1, "its NIC is gone");
+	run_for(s, 200);
+	simulation_leave(s, 0, true);
+	run_for(s, 1000);
+	simulation_expect(s, "*controller: trainer 1 leaves, *\n"
+			     "*controller: the job fails: trainer 1 (host a, pid 1001) failed at "
+			     "version 0: its NIC is gone\n");
+	assert_int_equal(simulation_state(s, 3), WORKER_FAILED);
+	simulation_free(&s);
+}
+
 /* An engine and a trainer at once, and both come back. */
 static void test_engine_and_trainer__are_lost_together_and_come_back(void **unused)
 {
@@ -308,6 +371,10 @@ int main(void)
 		cmocka_unit_test(test_trainer__that_nobody_replaces_ends_the_job_with_its_name),
 		cmocka_unit_test(test_trainers__that_all_are_replaced_go_on_after_the_last_version),
 		cmocka_unit_test(test_trainer__that_is_lost_in_the_exchange_is_waited_for_again),
+		cmocka_unit_test(
+			test_trainer__that_does_not_fit_is_turned_away_and_another_waited_for),
+		cmocka_unit_test(test_trainers__of_whom_one_is_missing_wait_for_that_one),
+		cmocka_unit_test(test_trainer__that_is_lost_while_another_leaves_ends_the_job),
 		cmocka_unit_test(test_engine_and_trainer__are_lost_together_and_come_back),
 		cmocka_unit_test(test_bad_network__trainers_come_and_go),
 	};

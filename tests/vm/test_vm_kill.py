@@ -15,5 +15,9 @@ def test_kill__of_any_worker_is_named_by_all_and_the_next_job_works():
     assert f"{KILLS} kills" in said and "0 complaints" in said, said
 
 
+def test_loss__of_a_trainer_costs_a_version_and_another_one_takes_its_place():
+    assert f"{LOSSES} trainers lost, 0 wrong" in inside("trainers", LOSSES, SEED, seconds=200 + 90 * LOSSES)
+
+
 def test_loss__of_a_rank_takes_its_engine_out_and_the_other_does_every_update():
     assert f"{LOSSES} losses, 0 wrong" in inside("losses", LOSSES, SEED, seconds=200 + 90 * LOSSES)

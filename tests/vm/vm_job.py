@@ -6,6 +6,7 @@
     vm_job.py mixed                   shm on one host and verbs to another in one job, the same
     vm_job.py kills COUNT SEED        kill -9 at random points; who survives must say who died
     vm_job.py losses COUNT SEED       a rank of one of two engines is killed: the other engine goes on, another one comes in its place
+    vm_job.py trainers COUNT SEED     a trainer is killed: the job goes on without it, or with another one
     vm_job.py commits UPDATES         microseconds of an update of a small model, --commit rank beside engine, in turns
 
 Exits 0 when all was well; else the reasons are on stdout.
@@ -247,6 +248,39 @@ def losses(folder, count, seed):
     print(f"{count} losses, 0 wrong", flush=True)
 
 
+def trainers(folder, count, seed):
+    """--on-loss continue: a trainer is killed, and another one comes in its place, or, where the others hold what it held, nobody
+    needs to: each rank ends at the last version, misses the one that the trainer was sending and what had begun meanwhile, and
+    every byte that it shows is right."""
+    infer, updates = "engines=1,tp=2", 20
+    model = jobs.make_model(folder, "qwen2")
+    referee, chance = jobs.expected(model, infer), random.Random(seed)
+    for number in range(count):
+        victim, delay, shadow = chance.randrange(2), chance.uniform(0, 3), chance.choice([[], ["--shadow"]])
+        train = ["world=2,fsdp=2,source=sharded", TRAIN][number % 2]
+        with jobs.Job(folder / f"trainer-{number}", model, train, infer) as job:
+            job.controller("--on-loss", "continue", "--heartbeat", "500ms", "--lost-after", "10s")
+            start(job, ["--checksums"], trainer_flags=["--interval", "1s"], inference_flags=shadow, updates=updates)
+            deadline = time.monotonic() + 60
+            while not job.processes["inference-0"].updates() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            time.sleep(delay)
+            job.kill(f"trainer-{victim}")
+            if train != TRAIN:
+                job.worker("trainer", victim, *VERBS, "--nic", "rxe0", "--checksums", "--interval", "1s", updates=updates, name="again")
+            began, codes = time.monotonic(), job.wait(200)
+            wrong = [name for name, code in codes.items() if code and name != f"trainer-{victim}"]
+            assert not wrong, f"{wrong}\n{job.said()}"
+            digests = [job.digests(rank) for rank in range(2)]
+            assert set(digests[0]) == set(digests[1]) and max(digests[0]) == updates and len(digests[0]) >= updates - 3, job.said()
+            for version in digests[0]:
+                assert [digests[rank][version] for rank in range(2)] == list(referee.digests(version)), f"version {version}"
+            took = time.monotonic() - began
+        print(f"loss {number}: trainer {victim} of {train}; {len(digests[0])} of {updates} versions, all ended {took:.1f} s later",
+              flush=True)
+    print(f"{count} trainers lost, 0 wrong", flush=True)
+
+
 def commits(folder, updates):
     """One trainer, an engine of tp=2 on another NIC: what an inference rank's wait takes, the median."""
     model = jobs.make_model(folder, "qwen2", hidden_size=64, intermediate_size=128, num_hidden_layers=1, num_attention_heads=8,
@@ -282,6 +316,9 @@ def main():
             return 0
         if sys.argv[1] == "losses":
             losses(pathlib.Path(folder), int(sys.argv[2]), int(sys.argv[3]))
+            return 0
+        if sys.argv[1] == "trainers":
+            trainers(pathlib.Path(folder), int(sys.argv[2]), int(sys.argv[3]))
             return 0
         if sys.argv[1] == "commits":
             commits(pathlib.Path(folder), int(sys.argv[2]))

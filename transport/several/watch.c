@@ -72,14 +72,12 @@ uint64_t several_signal_wait(struct transport_domain *domain, uint64_t seen, uin
 	return doorbell_wait(&several->doorbell, seen, deadline_ns, &domain->interrupt_pending);
 }
 
-/* Where the whole was interrupted, calls on the members' endpoints end too; where it was only woken they go on. */
+/* Calls on the members' endpoints look at the whole's interrupts themselves (wait.c). */
 void several_domain_wake(struct transport_domain *domain)
 {
 	struct several *several = domain->state;
 
-	for (uint32_t i = 0; i < several->count; i++) {
-		atomic_store(&several->members[i]->interrupts, atomic_load(&domain->interrupts));
+	for (uint32_t i = 0; i < several->count; i++)
 		transport_domain_wake(several->members[i]);
-	}
 	doorbell_wake(&several->doorbell);
 }

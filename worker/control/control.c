@@ -525,6 +525,19 @@ bool control_has_left(struct control *control, struct member member)
 	return left;
 }
 
+bool control_lacks_trainer(struct control *control)
+{
+	bool lacks = false;
+
+	if (!control || atomic_load(&control->gone_count) == atomic_load(&control->gone_before))
+		return false;
+	pthread_mutex_lock(&control->lock);
+	for (size_t i = control->gone_before; i < control->gone.count; i++)
+		lacks = lacks || control->gone.items[i].first.role == ROLE_TRAINER;
+	pthread_mutex_unlock(&control->lock);
+	return lacks;
+}
+
 uint32_t control_pause(struct control *control, uint64_t *version)
 {
 	uint32_t number = atomic_load(&control->pause);

@@ -319,6 +319,7 @@ int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64
 		if (rc)
 			return rc;
 	}
+	epoch->at = all_peers(epoch); /* what fails from here on is nobody's but this worker's */
 	return epoch_resolve(epoch, error);
 }
 

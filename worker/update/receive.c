@@ -255,7 +255,8 @@ static struct receive_step published(struct receiver *receiver)
 	return (struct receive_step){.kind = RECEIVE_PUBLISH, .version = version};
 }
 
-/* Who has not ended is gone, and somebody has: what he ended stays without the rest. */
+/* Who has not ended is gone, and somebody has who is not: what he ended stays without the rest. Of what only those have ended who
+ * are gone nobody knows whether it is begun again. */
 static const struct receive_peer *lacks(const struct receiver *receiver, uint64_t *version)
 {
 	const struct receive_peer *missing = NULL;
@@ -263,13 +264,14 @@ static const struct receive_peer *lacks(const struct receiver *receiver, uint64_
 	*version = 0;
 	for (size_t p = 0; p < receiver->peer_count; p++) {
 		const struct receive_link *link = &receiver->links[p];
+		bool ended = link->ended || link->ending;
 
-		if (link->ended || link->ending)
-			*version = link->end.version;
-		else if (link->gone)
-			missing = &receiver->peers[p];
-		else
+		if (!ended && !link->gone)
 			return NULL;
+		if (!ended)
+			missing = &receiver->peers[p];
+		else if (!link->gone)
+			*version = link->end.version;
 	}
 	return *version ? missing : NULL;
 }
@@ -285,21 +287,24 @@ static struct receive_step give_up(struct receiver *receiver, const struct recei
 
 bool receive_is_alone(const struct receiver *receiver)
 {
-	if (receiver->phase != RECEIVE_COUNTING || !receiver->peer_count)
+	bool all = true;
+
+	if (receiver->phase != RECEIVE_COUNTING)
 		return false;
-	for (size_t p = 0; p < receiver->peer_count; p++)
-		if (!receiver->links[p].gone || receiver->links[p].ended ||
-		    receiver->links[p].ending)
+	for (size_t p = 0; p < receiver->peer_count; p++) {
+		if (!receiver->links[p].gone)
 			return false;
-	return true;
+		all = all && (receiver->links[p].ended || receiver->links[p].ending);
+	}
+	return !all;
 }
 
 void receive_start_over(struct receiver *receiver)
 {
 	for (size_t p = 0; p < receiver->peer_count; p++)
 		receiver->links[p].ended = receiver->links[p].ending = false;
-	if (receiver->phase > RECEIVE_COUNTING)
-		receiver->phase = RECEIVE_COUNTING;
+	receiver->phase = RECEIVE_JOINING;
+	receiver->joined = false;
 }
 
 /* All that it sends is here, and some of it in its window still. */
@@ -484,6 +489,22 @@ static struct receive_step met(struct receiver *receiver, const struct receive_e
 	return go_on(receiver, event->now_ns);
 }
 
+/* It ends this rank: true. A trainer that has ended its update may be gone: its bytes are here. */
+static bool goes(struct receiver *receiver, const struct receive_event *event)
+{
+	struct receive_link *link = &receiver->links[event->peer];
+	bool ended = link->ended || link->ending;
+
+	if (event->broken)
+		return !ended;
+	link->gone = true;
+	if (!ended) {
+		link->outstanding = false;
+		link->landed = link->taken;
+	}
+	return false;
+}
+
 struct receive_step receive_next(struct receiver *receiver, const struct receive_event *event)
 {
 	switch (event->kind) {
@@ -497,17 +518,8 @@ struct receive_step receive_next(struct receiver *receiver, const struct receive
 	case RECEIVE_TAKEN:
 		return taken(receiver, event);
 	case RECEIVE_GONE:
-		/* a trainer that has ended its update may be gone: its bytes are here */
-		if (receiver->links[event->peer].ended || receiver->links[event->peer].ending)
+		if (!goes(receiver, event))
 			break;
-		if (!event->broken) {
-			struct receive_link *link = &receiver->links[event->peer];
-
-			link->gone = true;
-			link->outstanding = false;
-			link->landed = link->taken;
-			break;
-		}
 		receiver->error = *event->error;
 		return fail(receiver, true);
 	case RECEIVE_FAILED:

@@ -121,9 +121,9 @@ void receiver_init(struct receiver *receiver, const struct receive_peer *peers,
 /* It agrees with others on what is shown (commit.h). */
 void receiver_meets(struct receiver *receiver, bool staged);
 struct receive_step receive_next(struct receiver *receiver, const struct receive_event *event);
-/* All trainers are gone, and none had ended the version that is waited for. */
+/* All trainers are gone, and not all had ended the version that is waited for. */
 bool receive_is_alone(const struct receiver *receiver);
-/* What was counted of it counts no more, and is not past. */
+/* What was counted of it counts no more, and is not past: others are met at OPEN again. */
 void receive_start_over(struct receiver *receiver);
 /* Before OPENS: 0, or why that version can never come. *done: it is published already. */
 int receive_check(const struct receiver *receiver, uint64_t version, uint64_t published,

@@ -150,7 +150,9 @@ static int find_gone(struct waiter *waiter, struct heard *heard, struct receive_
 
 	waiter_hear_gone(waiter);
 	for (uint32_t p = 0; p < waiter->epoch->peer_count; p++) {
-		if (waiter->links[p].ended || waiter->links[p].gone ||
+		/* of one that has ended the bytes are here, and only the controller knows better */
+		if (waiter->links[p].gone ||
+		    (waiter->links[p].ended && !waiter->epoch->peers[p].gone) ||
 		    !waiter_misses(waiter, p, &broken, &heard->error))
 			continue;
 		/* its last signal may have come after we looked */
@@ -172,6 +174,7 @@ static bool only_pauses(struct waiter *waiter, struct receive_event *event)
 	if (event->kind != RECEIVE_FAILED || event->broken || *version != GIVE_UP_PAUSES)
 		return false;
 	*version = 0;
+	waiter->started_over = true;
 	receive_start_over(&waiter->receiver);
 	*event = (struct receive_event){.kind = RECEIVE_ASKS};
 	return true;
@@ -210,6 +213,15 @@ static void sleep_until(struct waiter *waiter, uint64_t until_ns)
 
 /* ---- what is done ---- */
 
+/* Where a trainer has left, ranks give up versions that others have not begun: these are written in vain, and that is no fault
+ * of theirs. */
+static uint64_t min_version(const struct waiter *waiter)
+{
+	struct control *control = waiter->health->control;
+
+	return control && control_lacks_trainer(control) ? 1 : waiter->receiver.min_version;
+}
+
 static int send_accept(struct waiter *waiter, const struct receive_step *step, struct error *error)
 {
 	const struct receiver *receiver = &waiter->receiver;
@@ -217,7 +229,7 @@ static int send_accept(struct waiter *waiter, const struct receive_step *step, s
 	const struct peer *peer = &epoch->peers[step->peer];
 	struct update_accept accept = {
 		.opening = waiter->links[step->peer].opening,
-		.min_version = receiver->min_version,
+		.min_version = min_version(waiter),
 		.max_version = receiver->max_version,
 		.plan = epoch->plan->digest,
 		.sums_offset = peer->first_piece * sizeof(uint64_t),
@@ -361,6 +373,17 @@ static int wait_prepared(const struct waiter *waiter, uint64_t version, uint64_t
 	return 0;
 }
 
+/* Not of this rank's device, which puts in place what landed. */
+static bool is_the_peers(struct waiter *waiter, const struct receive_step *step)
+{
+	struct error error;
+	bool broken;
+
+	return step->kind == RECEIVE_ACCEPT ||
+	       (step->kind == RECEIVE_TAKE && !waiter->links[step->peer].ending &&
+		waiter_misses(waiter, step->peer, &broken, &error));
+}
+
 static struct receive_event act(struct waiter *waiter, const struct receive_step *step,
 				struct heard *heard)
 {
@@ -386,7 +409,8 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 		WEFT_ASSERT_OP(step->kind, ==, RECEIVE_LOAD);
 		rc = install(waiter, step->version, &heard->error);
 	}
-	if (rc && event.broken && !waiter_fails_by(waiter, step->peer, &heard->error))
+	if (rc && event.broken && is_the_peers(waiter, step) &&
+	    !waiter_fails_by(waiter, step->peer, &heard->error))
 		return (struct receive_event){.kind = RECEIVE_GONE, .peer = step->peer};
 	if (rc)
 		event.kind = RECEIVE_FAILED;
@@ -445,9 +469,9 @@ static bool meet(struct waiter *waiter, const struct receive_step *step, struct 
 		 struct receive_event *event)
 {
 	if (step->round != MEET_OPEN && waiter->committer.phase == COMMIT_IDLE) {
-		/* a mate has stopped, and the end of it came only then */
-		receive_start_over(&waiter->receiver);
-		*event = (struct receive_event){.kind = RECEIVE_ASKS};
+		/* a mate has given up, and that was heard outside of a wait */
+		heard->error = waiter->committer.error;
+		*event = (struct receive_event){.kind = RECEIVE_FAILED, .error = &heard->error};
 		return true;
 	}
 	if (step->round == MEET_PUBLISH)
@@ -455,8 +479,10 @@ static bool meet(struct waiter *waiter, const struct receive_step *step, struct 
 	if (!waiter_meet(waiter, step, &heard->error, event) || only_pauses(waiter, event))
 		return false;
 	event->error = &heard->error;
-	if (event->kind == RECEIVE_MET && step->round == MEET_OPEN)
+	if (event->kind == RECEIVE_MET && step->round == MEET_OPEN) {
+		waiter->started_over = false;
 		open_memory(waiter);
+	}
 	return true;
 }
 
@@ -496,33 +522,34 @@ static bool pauses(struct waiter *waiter, uint64_t version)
 	return done >= ended || version > ended;
 }
 
-/* All who were to send this version here are gone, and had ended none of it, and the others are past it. */
+/* All who were to send this version here are gone, or what they had ended is forgotten, and the others are past it. */
 static bool never_comes(struct waiter *waiter, struct heard *heard, struct receive_event *event)
 {
 	struct receiver *receiver = &waiter->receiver;
 	struct control *control = waiter->health->control;
 	uint64_t version = receiver->min_version;
 
-	if (!control || version > control_over(control) || !receive_is_alone(receiver))
+	if (!control || version > control_over(control) ||
+	    !(waiter->started_over || receive_is_alone(receiver)))
 		return false;
 	receiver->past = version > receiver->past ? version : receiver->past;
-	error_set(
-		&heard->error, ERROR_ABORTED,
-		"update %llu was given up: all trainers that were to send it here have left the job",
-		(unsigned long long)version);
+	error_set(&heard->error, ERROR_ABORTED,
+		  "update %llu was given up: trainers that were to send it have left the job",
+		  (unsigned long long)version);
 	*event = (struct receive_event){.kind = RECEIVE_FAILED, .error = &heard->error};
 	return true;
 }
 
-/* What a trainer who is gone had begun lies there in part. A rank that it had not told of its end may not know, and others may
- * have all of it: they shall not wait for this one. */
+/* What a trainer who is gone had begun lies there in part, if it wrote here. Whoever it had told of the end of it has all, and
+ * shall not wait for this rank. */
 static int stop(struct waiter *waiter)
 {
-	if (!waiter_lacks_somebody(waiter))
+	if (!control_lacks_trainer(waiter->health->control))
 		return WAITER_PAUSES;
-	if (waiter->receiver.phase != RECEIVE_JOINING)
-		waiter_cannot(waiter, GIVE_UP_PAUSES, "a trainer has left the job");
-	if (waiter->opened)
+	waiter_cannot(waiter, GIVE_UP_PAUSES, "a trainer has left the job");
+	/* while it meets at OPEN, what is open is an earlier version's: promised, or tainted by itself */
+	if (waiter->opened && waiter->receiver.phase != RECEIVE_JOINING &&
+	    waiter_lacks_somebody(waiter))
 		taint(waiter);
 	return WAITER_PAUSES;
 }
@@ -547,6 +574,9 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 			return stop(waiter);
 		if (step.kind != RECEIVE_WAIT && step.kind != RECEIVE_MEET)
 			event = act(waiter, &step, &heard);
+		else if (step.kind == RECEIVE_MEET && waiter->started_over &&
+			 never_comes(waiter, &heard, &event))
+			;
 		else if (step.kind == RECEIVE_MEET && meet(waiter, &step, &heard, &event))
 			;
 		else if (step.kind == RECEIVE_MEET && clock_ns() >= step.until_ns)
@@ -580,6 +610,7 @@ static struct receive_event opens(struct waiter *waiter, uint64_t version, uint3
 
 	waiter->stats.wait_ns = waiter->stats.verify_ns = waiter->stats.post_load_ns = 0;
 	waiter->asks_anew = true;
+	waiter->started_over = false;
 	if (!waiter->receiver.meets) /* else when all of them are there */
 		open_memory(waiter);
 	watch_deadline(waiter->watch, deadline);

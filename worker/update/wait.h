@@ -54,6 +54,7 @@ struct waiter {
 	struct sums sums;          /* of pieces in memory of a GPU, where they are summed: copy after copy */
 	struct scatter *scatter;   /* what lands there and is spread, or small; NULL: copies do it */
 	bool opened;               /* since the last version, it is */
+	bool started_over;         /* a mate has stopped for a pause, and what was counted is forgotten */
 	bool installing;           /* staged: readers' memory may have changed */
 	uint64_t installs_ns, paused_ns; /* when that began, and when readers lost their version */
 	bool unfinished;           /* the last wait failed */

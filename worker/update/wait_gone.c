@@ -19,9 +19,8 @@ void waiter_hear_gone(struct waiter *waiter)
 
 	for (; control && control_gone(control, waiter->gone_heard, &gone); waiter->gone_heard++)
 		for (uint32_t p = 0; p < epoch->peer_count; p++)
-			if (!gone.back &&
-			    member_within(epoch->peers[p].plan->member, gone.first, gone.count))
-				epoch->peers[p].gone = true;
+			if (member_within(epoch->peers[p].plan->member, gone.first, gone.count))
+				epoch->peers[p].gone = true; /* also where another is back */
 }
 
 bool waiter_lacks_somebody(struct waiter *waiter)

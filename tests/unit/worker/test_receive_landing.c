@@ -232,7 +232,7 @@ static void test_gone__takes_no_part_in_the_next_wait(void **state)
 	assert_non_null(strstr(rank.receiver.error.text, "trainer 1 (gone)"));
 }
 
-/* Where nobody is left, nothing tells which version it was: that is not for this to say. */
+/* Where nobody is left, nothing here tells whether others have begun what one of them had ended. */
 static void test_gone__all_of_them_leaves_the_rank_alone(void **state)
 {
 	struct rank rank;
@@ -248,11 +248,14 @@ static void test_gone__all_of_them_leaves_the_rank_alone(void **state)
 	expect(taken(&rank, 1, 100), RECEIVE_WAIT, 0);
 	expect(ends(&rank, 1, 1), RECEIVE_WAIT, 0);
 	assert_false(receive_is_alone(&rank.receiver));
-	receive_start_over(&rank.receiver);
-	assert_int_equal(rank.receiver.past, 0);
 	expect(goes(&rank, 1, false), RECEIVE_WAIT, 0);
 	expect(goes(&rank, 0, false), RECEIVE_WAIT, 0);
 	assert_true(receive_is_alone(&rank.receiver));
+	receive_start_over(&rank.receiver);
+	assert_int_equal(rank.receiver.past, 0);
+	assert_false(receive_is_alone(&rank.receiver));
+	assert_int_equal(tell(&rank, (struct receive_event){.kind = RECEIVE_ASKS}).kind,
+			 RECEIVE_MEET);
 }
 
 /* What it ended it has sent; and where the job ends with it, so does this rank. */
