@@ -26,6 +26,11 @@ bool exchange_has(const struct controller *controller, const struct slot *slot)
 	       !controller->epoch->parties[index].away;
 }
 
+bool exchange_serves(const struct controller *controller, const struct slot *slot)
+{
+	return slot_serves(slot) && exchange_has(controller, slot);
+}
+
 static int send_plan(struct controller *controller, struct slot *slot, struct error *why)
 {
 	struct message *message = send_to(controller, slot->peer, MESSAGE_PLAN);

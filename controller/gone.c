@@ -30,20 +30,15 @@ static struct member first_of(const struct controller *controller, const struct 
 	return who;
 }
 
-static bool is_same(struct member a, struct member b)
-{
-	return a.role == b.role && a.rank == b.rank;
-}
-
 static bool is_of(const struct controller *controller, const struct slot *slot, struct member first)
 {
-	return is_same(first_of(controller, slot), first);
+	return member_within(slot->who, first, gone_count(controller, first));
 }
 
 static bool has_left(const struct controller *controller, struct member first)
 {
 	for (size_t i = 0; i < controller->departures.count; i++)
-		if (is_same(controller->departures.items[i].first, first) &&
+		if (member_within(controller->departures.items[i].first, first, 1) &&
 		    !controller->departures.items[i].back)
 			return true;
 	return false;
@@ -104,8 +99,8 @@ static bool trainer_may(const struct controller *controller)
 
 		if (slot->who.role == ROLE_TRAINER && slot->presence == PRESENCE_LEFT)
 			return false;
-		any = any || (slot->who.role == ROLE_INFERENCE && slot_serves(slot) &&
-			      exchange_has(controller, slot));
+		any = any ||
+		      (slot->who.role == ROLE_INFERENCE && exchange_serves(controller, slot));
 	}
 	return any;
 }
@@ -279,8 +274,7 @@ static void depart(struct controller *controller, const struct departure *depart
 	for (uint32_t i = 0; i < members->count; i++) {
 		const struct slot *slot = &members->slots[i];
 
-		if (!is_of(controller, slot, departure->first) && slot_serves(slot) &&
-		    exchange_has(controller, slot))
+		if (!is_of(controller, slot, departure->first) && exchange_serves(controller, slot))
 			tell(controller, slot, (uint32_t)controller->departures.count);
 	}
 }

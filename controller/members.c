@@ -174,7 +174,7 @@ static uint32_t still_here(const struct controller *controller)
 	for (uint32_t i = 0; i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
 
-		count += slot_serves(slot) && exchange_has(controller, slot);
+		count += exchange_serves(controller, slot);
 	}
 	return count;
 }

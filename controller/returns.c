@@ -38,8 +38,7 @@ static bool is_asked(const struct controller *controller, const struct slot *slo
 {
 	enum pause_phase phase = controller->pause.phase;
 
-	return controller->state == CONTROLLER_RUN && slot_serves(slot) &&
-	       exchange_has(controller, slot) &&
+	return controller->state == CONTROLLER_RUN && exchange_serves(controller, slot) &&
 	       (slot->who.role == ROLE_TRAINER ? phase == PAUSE_TRAINERS : phase == PAUSE_RANKS);
 }
 
@@ -233,8 +232,7 @@ static bool all_that_live_left(struct controller *controller)
 static bool trainer_waits(const struct controller *controller)
 {
 	for (uint32_t t = 0; t < controller->members.trainers; t++)
-		if (slot_serves(&controller->members.slots[t]) &&
-		    exchange_has(controller, &controller->members.slots[t]) &&
+		if (exchange_serves(controller, &controller->members.slots[t]) &&
 		    controller->pause.slots[t].stopped)
 			return true;
 	return false;
@@ -255,7 +253,7 @@ static void tell_all_begun(struct controller *controller)
 	for (uint32_t i = controller->members.trainers; i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
 
-		if (slot_serves(slot) && exchange_has(controller, slot))
+		if (exchange_serves(controller, slot))
 			tell_begun(controller, slot);
 	}
 }
@@ -275,8 +273,7 @@ static void meet(struct controller *controller)
 	for (uint32_t t = 0; t < controller->members.trainers; t++) {
 		struct paused *trainer = &pause->slots[t];
 
-		if (!slot_serves(&controller->members.slots[t]) ||
-		    !exchange_has(controller, &controller->members.slots[t]))
+		if (!exchange_serves(controller, &controller->members.slots[t]))
 			continue;
 		any = true;
 		version = trainer->version > version ? trainer->version : version;

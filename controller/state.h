@@ -239,6 +239,8 @@ void declarations_turn_away(struct controller *controller, struct slot *slot, co
 /* exchange.c */
 /* The slot's worker has a part in the epoch that runs, or will. */
 bool exchange_has(const struct controller *controller, const struct slot *slot);
+/* And takes it. */
+bool exchange_serves(const struct controller *controller, const struct slot *slot);
 void exchange_begin(struct controller *controller);
 /* The worker asks again: not for a plan that is on its way, or that it has. */
 void exchange_replay_plan(struct controller *controller, struct slot *slot);

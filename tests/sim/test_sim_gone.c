@@ -25,14 +25,6 @@ static struct simulation *running(const struct simulation_options *more)
 	return simulation;
 }
 
-static void assert_done(struct simulation *simulation)
-{
-	struct error error;
-
-	assert_true(simulation_controller_over(simulation, &error));
-	assert_int_equal(error.code, ERROR_NONE);
-}
-
 static void test_silent_rank__takes_its_engine_out_of_the_job(void **unused)
 {
 	struct simulation *s = running(&(struct simulation_options){0});
@@ -54,7 +46,7 @@ static void test_silent_rank__takes_its_engine_out_of_the_job(void **unused)
 			     "[  6001] controller: done: all others have left; engines that were "
 			     "lost: 1 of 3\n"
 			     "[  6001] controller exits 0\n");
-	assert_done(s);
+	simulation_assert_done(s);
 	simulation_free(&s);
 }
 
@@ -130,7 +122,7 @@ static void test_rank__that_is_lost_when_all_others_are_done_is_no_failure_of_th
 			     "on with 2 of 3*\n"
 			     "[  6000] controller: done: all others have left; engines that were "
 			     "lost: 1 of 3\n");
-	assert_done(s);
+	simulation_assert_done(s);
 	simulation_free(&s);
 }
 
@@ -163,7 +155,7 @@ static void test_engine__that_leaves_with_its_work_done_is_gone_on_without(void 
 	simulation_leave_all(s);
 	simulation_run(s, 9000);
 	simulation_expect_not(s, "engines that were lost");
-	assert_done(s);
+	simulation_assert_done(s);
 	simulation_free(&s);
 
 	s = running(&(struct simulation_options){0});
@@ -202,7 +194,7 @@ static void test_engine__that_is_lost_when_trainers_are_done_is_no_failure_of_th
 		s, "*controller: engine 0 (inference 0..1) leaves*\n"
 		   "*controller: engine 1 (inference 2..3) leaves*\n"
 		   "*controller: done: all others have left; engines that were lost: 1 of 3\n");
-	assert_done(s);
+	simulation_assert_done(s);
 	simulation_free(&s);
 }
 
@@ -250,7 +242,7 @@ static void test_bad_network__everybody_else_hears_of_it_and_goes_on(void **unus
 		}
 		simulation_leave_all(s);
 		simulation_run(s, now + 30000);
-		assert_done(s);
+		simulation_assert_done(s);
 		simulation_free(&s);
 	}
 }

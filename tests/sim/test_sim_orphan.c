@@ -35,14 +35,6 @@ static void assert_all(const struct simulation *simulation, enum worker_state st
 	}
 }
 
-static void assert_done(struct simulation *simulation)
-{
-	struct error error;
-
-	assert_true(simulation_controller_over(simulation, &error));
-	assert_int_equal(error.code, ERROR_NONE);
-}
-
 static void test_updates__go_on_without_the_controller_and_all_leave_well(void **unused)
 {
 	struct simulation *s = orphans(&(struct simulation_options){0});
@@ -93,7 +85,7 @@ static void test_other_controller__takes_the_job_over_with_the_plan_that_it_has(
 	simulation_leave_all(s);
 	simulation_run(s, 22000);
 	assert_all(s, WORKER_LEFT, 3);
-	assert_done(s);
+	simulation_assert_done(s);
 	simulation_free(&s);
 }
 
@@ -142,7 +134,7 @@ static void test_engine__that_is_new_to_a_job_that_is_taken_over_comes_in_like_o
 		}
 	simulation_leave_all(s);
 	simulation_run(s, 23000);
-	assert_done(s);
+	simulation_assert_done(s);
 	simulation_free(&s);
 }
 
@@ -201,7 +193,7 @@ static void test_bad_network__the_job_is_taken_over(void **unused)
 		simulation_expect(s, "*controller: takes over a job that runs*\n");
 		simulation_leave_all(s);
 		simulation_run(s, now + 45000);
-		assert_done(s);
+		simulation_assert_done(s);
 		simulation_free(&s);
 	}
 }

@@ -34,35 +34,6 @@ static uint32_t start_rank(struct simulation *simulation, uint32_t rank)
 				&(struct simulation_worker){.role = ROLE_INFERENCE, .rank = rank});
 }
 
-static void run_for(struct simulation *simulation, uint64_t ms)
-{
-	simulation_run(simulation, simulation_now(simulation) + ms);
-}
-
-static void assert_done(struct simulation *simulation)
-{
-	struct error error;
-
-	assert_true(simulation_controller_over(simulation, &error));
-	assert_int_equal(error.code, ERROR_NONE);
-}
-
-/* Everybody alive runs, and has published or ended that version. */
-static void assert_all_at(struct simulation *simulation, uint64_t version)
-{
-	for (uint32_t i = 0; i < simulation_workers(simulation); i++) {
-		if (!simulation_alive(simulation, i) ||
-		    simulation_state(simulation, i) == WORKER_FAILED)
-			continue;
-		if (simulation_state(simulation, i) != WORKER_RUN ||
-		    simulation_version(simulation, i) != version)
-			fail_msg("worker %u is %s at version %llu, not at %llu\n%s", i,
-				 worker_state_name(simulation_state(simulation, i)),
-				 (unsigned long long)simulation_version(simulation, i),
-				 (unsigned long long)version, simulation_transcript(simulation));
-	}
-}
-
 static void test_engine__comes_back_between_two_versions(void **unused)
 {
 	struct simulation *s = without_engine_1(&(struct simulation_options){0});
@@ -70,13 +41,13 @@ static void test_engine__comes_back_between_two_versions(void **unused)
 
 	(void)unused;
 	simulation_update(s, 1);
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	rank = start_rank(s, 2);
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	start_rank(s, 3);
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	simulation_update(s, 2);
-	run_for(s, 1000);
+	simulation_run_for(s, 1000);
 	simulation_expect(
 		s, "[  1516] inference 2: the job at tcp://head:29600 runs: this engine comes "
 		   "in when all its ranks are here and trainers begin their next update\n"
@@ -89,12 +60,12 @@ static void test_engine__comes_back_between_two_versions(void **unused)
 		   "*trainer 0 begins version 2\n"
 		   "*inference 2 publishes version 2\n");
 	assert_int_equal(simulation_version(s, rank), 2);
-	assert_all_at(s, 2);
+	simulation_assert_all_at(s, 2);
 	assert_int_equal(simulation_plan(s, rank)->next, 2);
 	simulation_leave_all(s);
-	run_for(s, 1000);
+	simulation_run_for(s, 1000);
 	simulation_expect(s, "*controller: done: all have left\n");
-	assert_done(s);
+	simulation_assert_done(s);
 	simulation_free(&s);
 }
 
@@ -105,18 +76,18 @@ static void test_trainers__that_are_at_different_versions_meet_before_the_later_
 	(void)unused;
 	start_rank(s, 2);
 	start_rank(s, 3);
-	run_for(s, 200);
+	simulation_run_for(s, 200);
 	simulation_begin(s, 0, 2); /* it has no part in version 1 */
-	run_for(s, 1000);
+	simulation_run_for(s, 1000);
 	simulation_begin(s, 1, 1);
-	run_for(s, 1000);
+	simulation_run_for(s, 1000);
 	simulation_expect(s, "*trainer 0 pauses before version 2\n"
 			     "*trainer 1 pauses before version 1\n"
 			     "*trainer 1 begins version 1\n"
 			     "*trainer 1 ends version 1\n");
 	simulation_expect_not(s, "engines are here from");
 	simulation_begin(s, 1, 2);
-	run_for(s, 100);
+	simulation_run_for(s, 100);
 	simulation_expect(s, "*trainer 1 pauses before version 2\n");
 	simulation_free(&s);
 }
@@ -128,28 +99,28 @@ static void test_newcomer__that_dies_again_keeps_nobody_waiting(void **unused)
 
 	(void)unused;
 	rank = start_rank(s, 2);
-	run_for(s, 100);
+	simulation_run_for(s, 100);
 	simulation_kill(s, rank); /* before it is an engine */
-	run_for(s, 7000);
+	simulation_run_for(s, 7000);
 	simulation_expect(s, "*controller: inference 2 (host a, pid 1008) is silent for *");
 	simulation_update(s, 1);
-	run_for(s, 500);
-	assert_all_at(s, 1);
+	simulation_run_for(s, 500);
+	simulation_assert_all_at(s, 1);
 	start_rank(s, 2);
 	rank = start_rank(s, 3);
-	run_for(s, 100);
+	simulation_run_for(s, 100);
 	simulation_kill(s, rank); /* when the pause has begun */
-	run_for(s, 100);
+	simulation_run_for(s, 100);
 	simulation_update(s, 2);
-	run_for(s, 20000);
+	simulation_run_for(s, 20000);
 	simulation_expect(
 		s, "*controller: engine 1 (inference 2..3) leaves, the job goes on with 2 of "
 		   "3: inference 3 (host a, pid 1010) was lost*\n"
 		   "*controller: 2 of 3 engines are here from version 2 on\n");
-	assert_all_at(s, 2);
+	simulation_assert_all_at(s, 2);
 	simulation_leave_all(s);
-	run_for(s, 7000);
-	assert_done(s);
+	simulation_run_for(s, 7000);
+	simulation_assert_done(s);
 	simulation_free(&s);
 }
 
@@ -160,22 +131,22 @@ static void test_engine__that_is_lost_in_the_exchange_is_planned_without(void **
 	(void)unused;
 	start_rank(s, 2);
 	start_rank(s, 3);
-	run_for(s, 200);
+	simulation_run_for(s, 200);
 	simulation_update(s, 1);
-	run_for(s, 50);
+	simulation_run_for(s, 50);
 	simulation_fail(s, 7, "its NIC is gone"); /* of engine 2 */
-	run_for(s, 3000);
+	simulation_run_for(s, 3000);
 	simulation_expect(
 		s, "*controller: engine 2 (inference 4..5) leaves, the job goes on with 2 of 3*\n"
 		   "*controller: 2 of 3 engines are here from version 1 on\n");
-	assert_all_at(s, 1);
+	simulation_assert_all_at(s, 1);
 	start_rank(s, 4);
 	start_rank(s, 5);
-	run_for(s, 300);
+	simulation_run_for(s, 300);
 	simulation_update(s, 2);
-	run_for(s, 3000);
+	simulation_run_for(s, 3000);
 	simulation_expect(s, "*controller: 3 of 3 engines are here from version 2 on\n");
-	assert_all_at(s, 2);
+	simulation_assert_all_at(s, 2);
 	simulation_free(&s);
 }
 
@@ -188,15 +159,15 @@ static void test_newcomer__with_another_layout_is_turned_away(void **unused)
 									.needs_unsourced = true});
 
 	(void)unused;
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	assert_int_equal(simulation_state(s, rank), WORKER_FAILED);
 	assert_non_null(strstr(simulation_error(s, rank)->text, "declares another layout"));
 	start_rank(s, 2);
 	start_rank(s, 3);
-	run_for(s, 200);
+	simulation_run_for(s, 200);
 	simulation_update(s, 1);
-	run_for(s, 1000);
-	assert_all_at(s, 1);
+	simulation_run_for(s, 1000);
+	simulation_assert_all_at(s, 1);
 	simulation_free(&s);
 }
 
@@ -206,7 +177,7 @@ static void test_newcomer__to_a_rank_that_is_held_is_refused_as_ever(void **unus
 	uint32_t rank = start_rank(s, 0);
 
 	(void)unused;
-	run_for(s, 2000);
+	simulation_run_for(s, 2000);
 	assert_int_equal(simulation_state(s, rank), WORKER_FAILED);
 	assert_non_null(strstr(simulation_error(s, rank)->text, "holds its rank and is alive"));
 	assert_int_equal(simulation_state(s, 0), WORKER_RUN);
@@ -219,13 +190,13 @@ static void test_job__that_is_done_sends_newcomers_home(void **unused)
 	uint32_t rank = start_rank(s, 2);
 
 	(void)unused;
-	run_for(s, 200);
+	simulation_run_for(s, 200);
 	for (uint32_t i = 0; i < 8; i++)
 		simulation_leave(s, i, true);
-	run_for(s, 1000);
+	simulation_run_for(s, 1000);
 	assert_int_equal(simulation_state(s, rank), WORKER_FAILED);
 	assert_non_null(strstr(simulation_error(s, rank)->text, "the job is done"));
-	assert_done(s);
+	simulation_assert_done(s);
 	simulation_free(&s);
 }
 
@@ -237,10 +208,10 @@ static void test_trainer__that_has_left_ends_a_pause(void **unused)
 	(void)unused;
 	start_rank(s, 2);
 	start_rank(s, 3);
-	run_for(s, 200);
+	simulation_run_for(s, 200);
 	simulation_begin(s, 0, 1);
 	simulation_leave(s, 1, true);
-	run_for(s, 1000);
+	simulation_run_for(s, 1000);
 	simulation_expect(
 		s, "*controller: the job fails: trainer 1 (host a, pid 1001) did its work and "
 		   "left after version 0, but all trainers who are here are about to begin "
@@ -255,9 +226,9 @@ static void test_trainer__that_never_comes_to_an_update_is_named(void **unused)
 	(void)unused;
 	start_rank(s, 2);
 	start_rank(s, 3);
-	run_for(s, 200);
+	simulation_run_for(s, 200);
 	simulation_begin(s, 0, 1);
-	run_for(s, 32000);
+	simulation_run_for(s, 32000);
 	simulation_expect(
 		s, "*controller: the job fails: the job pauses for another plan, and all wait for "
 		   "trainer 1 (host a, pid 1001) to begin an update (weft_update_begin) for *");
@@ -273,20 +244,20 @@ static void test_bad_network__engines_come_and_go(void **unused)
 			.seed = seed, .drop_percent = 8, .double_percent = 10, .jitter_ms = 50});
 		uint32_t ranks[2] = {0, 0}, kills = 0;
 
-		run_for(s, 10000);
+		simulation_run_for(s, 10000);
 		for (uint64_t version = 1; version <= 6; version++) {
 			if (ranks[0] && (seed + version) % 3 == 0) {
 				simulation_kill(s, ranks[(seed + version) % 2]);
 				kills++;
-				run_for(s, (seed * version) % 9000);
+				simulation_run_for(s, (seed * version) % 9000);
 			}
 			if (kills == 0 || version > 4) {
 				ranks[0] = start_rank(s, 2);
 				ranks[1] = start_rank(s, 3);
 			}
-			run_for(s, (seed * 37 * version) % 4000);
+			simulation_run_for(s, (seed * 37 * version) % 4000);
 			simulation_update(s, version);
-			run_for(s, 15000);
+			simulation_run_for(s, 15000);
 			for (uint32_t i = 0; i < simulation_workers(s); i++)
 				if (i != 4 && i != 5 && i < 8 &&
 				    (simulation_state(s, i) != WORKER_RUN ||
@@ -300,8 +271,8 @@ static void test_bad_network__engines_come_and_go(void **unused)
 						simulation_transcript(s));
 		}
 		simulation_leave_all(s);
-		run_for(s, 20000);
-		assert_done(s);
+		simulation_run_for(s, 20000);
+		simulation_assert_done(s);
 		simulation_free(&s);
 	}
 }

@@ -29,39 +29,21 @@ static struct simulation *running(const char *train, const struct simulation_opt
 	return simulation;
 }
 
-static void run_for(struct simulation *simulation, uint64_t ms)
-{
-	simulation_run(simulation, simulation_now(simulation) + ms);
-}
-
 static uint32_t start_trainer(struct simulation *simulation, uint32_t rank)
 {
 	return simulation_start(simulation,
 				&(struct simulation_worker){.role = ROLE_TRAINER, .rank = rank});
 }
 
-static void assert_done(struct simulation *simulation)
+/* Trainer 0 has ended it, and is told. */
+static void lose_trainer_1_before_version_2(struct simulation *s)
 {
-	struct error error;
-
-	assert_true(simulation_controller_over(simulation, &error));
-	assert_int_equal(error.code, ERROR_NONE);
-}
-
-/* Everybody alive runs, and has published or ended that version. */
-static void assert_all_at(struct simulation *simulation, uint64_t version)
-{
-	for (uint32_t i = 0; i < simulation_workers(simulation); i++)
-		if (simulation_alive(simulation, i) &&
-		    simulation_state(simulation, i) != WORKER_FAILED &&
-		    (simulation_state(simulation, i) != WORKER_RUN ||
-		     simulation_version(simulation, i) != version)) {
-			fputs(simulation_transcript(simulation), stderr);
-			fail_msg("worker %u is %s at version %llu, not at %llu", i,
-				 worker_state_name(simulation_state(simulation, i)),
-				 (unsigned long long)simulation_version(simulation, i),
-				 (unsigned long long)version);
-		}
+	simulation_update(s, 1);
+	simulation_run_for(s, 1000);
+	simulation_begin(s, 0, 2);
+	simulation_run_for(s, 100);
+	simulation_kill(s, 1);
+	simulation_run_for(s, 6000);
 }
 
 static void test_trainer__whose_part_others_hold_is_gone_on_without(void **unused)
@@ -70,12 +52,7 @@ static void test_trainer__whose_part_others_hold_is_gone_on_without(void **unuse
 	uint32_t again;
 
 	(void)unused;
-	simulation_update(s, 1);
-	run_for(s, 1000);
-	simulation_begin(s, 0, 2);
-	run_for(s, 100);
-	simulation_kill(s, 1);
-	run_for(s, 6000);
+	lose_trainer_1_before_version_2(s);
 	simulation_expect(
 		s, "*trainer 0 ends version 2\n"
 		   "*trainer 1 is killed\n"
@@ -85,27 +62,27 @@ static void test_trainer__whose_part_others_hold_is_gone_on_without(void **unuse
 		   "*inference 0: the job goes on without trainer 1: *\n");
 	assert_int_equal(simulation_version(s, 3), 1); /* it was trainer 1 that served it */
 	simulation_update(s, 3);
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	simulation_expect(s, "*trainer 0 pauses before version 3\n"
 			     "*controller: 2 of 2 engines and 1 of 2 trainers are here from "
 			     "version 3 on\n"
 			     "*trainer 0 begins version 3\n"
 			     "*inference 3 publishes version 3\n");
-	assert_all_at(s, 3);
+	simulation_assert_all_at(s, 3);
 	again = start_trainer(s, 1);
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	simulation_expect(s, "*controller: trainer 1 is here, and comes in when all trainers begin "
 			     "their next update\n");
 	simulation_begin(s, 0, 4);
-	run_for(s, 200);
+	simulation_run_for(s, 200);
 	assert_int_equal(simulation_plan(s, again)->next, 4);
 	simulation_begin(s, again, 4);
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	simulation_expect(s, "*controller: 2 of 2 engines are here from version 4 on\n");
-	assert_all_at(s, 4);
+	simulation_assert_all_at(s, 4);
 	simulation_leave_all(s);
-	run_for(s, 1000);
-	assert_done(s);
+	simulation_run_for(s, 1000);
+	simulation_assert_done(s);
 	simulation_free(&s);
 }
 
@@ -114,31 +91,26 @@ static void test_trainer__that_holds_what_nobody_else_does_is_waited_for(void **
 	struct simulation *s = running(SPLIT, &(struct simulation_options){0});
 
 	(void)unused;
-	simulation_update(s, 1);
-	run_for(s, 1000);
-	simulation_begin(s, 0, 2);
-	run_for(s, 100);
-	simulation_kill(s, 1);
-	run_for(s, 6000);
+	lose_trainer_1_before_version_2(s);
 	simulation_begin(s, 0, 3);
-	run_for(s, 3000);
+	simulation_run_for(s, 3000);
 	simulation_expect(s, "*inference 3 gives up version 2\n"
 			     "*trainer 0 pauses before version 3\n"
 			     "*controller: waiting for another process for the rank of trainer 1, "
 			     "20.0 s at most (--join-timeout): without it, *\n");
 	simulation_begin(s, start_trainer(s, 1), 3); /* not before it has come in */
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	simulation_expect(s, "*trainer 1: the job at tcp://head:29600 runs: this trainer comes in "
 			     "when ranks have what the one before it ended and trainers begin "
 			     "their next update\n"
 			     "*controller: 2 of 2 engines are here from version 3 on\n"
 			     "*trainer 0 begins version 3\n");
 	simulation_begin(s, 6, 3);
-	run_for(s, 500);
-	assert_all_at(s, 3);
+	simulation_run_for(s, 500);
+	simulation_assert_all_at(s, 3);
 	simulation_leave_all(s);
-	run_for(s, 1000);
-	assert_done(s);
+	simulation_run_for(s, 1000);
+	simulation_assert_done(s);
 	simulation_free(&s);
 }
 
@@ -148,11 +120,11 @@ static void test_trainer__that_nobody_replaces_ends_the_job_with_its_name(void *
 
 	(void)unused;
 	simulation_fail(s, 1, "its NIC is gone");
-	run_for(s, 100);
+	simulation_run_for(s, 100);
 	simulation_begin(s, 0, 1);
-	run_for(s, 19000);
+	simulation_run_for(s, 19000);
 	assert_int_equal(simulation_state(s, 0), WORKER_RUN);
-	run_for(s, 3000);
+	simulation_run_for(s, 3000);
 	simulation_expect(s,
 			  "*controller: trainer 1 leaves, the job goes on with 1 of 2: *\n"
 			  "*controller: the job fails: no other process has come for the rank of "
@@ -172,21 +144,21 @@ static void test_trainers__that_all_are_replaced_go_on_after_the_last_version(vo
 	(void)unused;
 	for (uint64_t version = 1; version <= 3; version++) {
 		simulation_update(s, version);
-		run_for(s, 500);
+		simulation_run_for(s, 500);
 	}
 	simulation_kill(s, 0);
 	simulation_kill(s, 1);
-	run_for(s, 7000);
+	simulation_run_for(s, 7000);
 	first = start_trainer(s, 0);
-	run_for(s, 2000);
+	simulation_run_for(s, 2000);
 	second = start_trainer(s, 1);
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	assert_int_equal(simulation_plan(s, first)->next, 4);
 	assert_int_equal(simulation_plan(s, second)->next, 4);
 	simulation_begin(s, first, 4);
 	simulation_begin(s, second, 4);
-	run_for(s, 500);
-	assert_all_at(s, 4);
+	simulation_run_for(s, 500);
+	simulation_assert_all_at(s, 4);
 	simulation_free(&s);
 }
 
@@ -197,21 +169,21 @@ static void test_trainer__that_is_lost_in_the_exchange_is_waited_for_again(void 
 
 	(void)unused;
 	simulation_fail(s, 1, "its NIC is gone");
-	run_for(s, 100);
+	simulation_run_for(s, 100);
 	simulation_begin(s, 0, 1);
 	again = start_trainer(s, 1);
-	run_for(s, 300);
+	simulation_run_for(s, 300);
 	simulation_kill(s, again); /* while all connect */
-	run_for(s, 8000);
+	simulation_run_for(s, 8000);
 	simulation_expect(s,
 			  "*controller: trainer 1 leaves*\n"
 			  "*controller: trainer 1 leaves*\n"
 			  "*controller: waiting for another process for the rank of trainer 1*\n");
 	again = start_trainer(s, 1);
-	run_for(s, 2000);
+	simulation_run_for(s, 2000);
 	simulation_begin(s, again, 1);
-	run_for(s, 500);
-	assert_all_at(s, 1);
+	simulation_run_for(s, 500);
+	simulation_assert_all_at(s, 1);
 	simulation_free(&s);
 }
 
@@ -223,20 +195,20 @@ static void test_trainer__that_does_not_fit_is_turned_away_and_another_waited_fo
 
 	(void)unused;
 	simulation_fail(s, 1, "its NIC is gone");
-	run_for(s, 100);
+	simulation_run_for(s, 100);
 	simulation_begin(s, 0, 1);
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	simulation_start(s, &(struct simulation_worker){.role = ROLE_TRAINER,
 							.rank = 1,
 							.boot = "boot-b"}); /* over shm */
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	simulation_expect(s, "*controller: waiting for another process for the rank of trainer 1*\n"
 			     "*controller: refused: transport shm needs one host: *\n");
 	again = start_trainer(s, 1);
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	simulation_begin(s, again, 1);
-	run_for(s, 500);
-	assert_all_at(s, 1);
+	simulation_run_for(s, 500);
+	simulation_assert_all_at(s, 1);
 	simulation_free(&s);
 }
 
@@ -249,9 +221,9 @@ static void test_trainers__of_whom_one_is_missing_wait_for_that_one(void **unuse
 	(void)unused;
 	simulation_kill(s, 0);
 	simulation_kill(s, 1);
-	run_for(s, 7000);
+	simulation_run_for(s, 7000);
 	start_trainer(s, 0);
-	run_for(s, 12000);
+	simulation_run_for(s, 12000);
 	simulation_expect(s,
 			  "*controller: waiting for another process for the rank of trainer 0*\n"
 			  "*controller: the job fails: no other process has come for the rank of "
@@ -266,11 +238,11 @@ static void test_trainer__that_is_lost_while_another_leaves_ends_the_job(void **
 
 	(void)unused;
 	simulation_begin(s, 0, 1);
-	run_for(s, 5);
+	simulation_run_for(s, 5);
 	simulation_fail(s, 1, "its NIC is gone");
-	run_for(s, 200);
+	simulation_run_for(s, 200);
 	simulation_leave(s, 0, true);
-	run_for(s, 1000);
+	simulation_run_for(s, 1000);
 	simulation_expect(s, "*controller: trainer 1 leaves, *\n"
 			     "*controller: the job fails: trainer 1 (host a, pid 1001) failed at "
 			     "version 0: its NIC is gone\n");
@@ -286,19 +258,19 @@ static void test_engine_and_trainer__are_lost_together_and_come_back(void **unus
 
 	(void)unused;
 	simulation_update(s, 1);
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	simulation_kill(s, 1);
 	simulation_kill(s, 4);
-	run_for(s, 7000);
+	simulation_run_for(s, 7000);
 	simulation_start(s, &(struct simulation_worker){.role = ROLE_INFERENCE, .rank = 2});
 	simulation_start(s, &(struct simulation_worker){.role = ROLE_INFERENCE, .rank = 3});
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	simulation_begin(s, 0, 2);
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	again = start_trainer(s, 1);
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	simulation_begin(s, again, 2);
-	run_for(s, 500);
+	simulation_run_for(s, 500);
 	assert_int_equal(simulation_version(s, 2), 2);
 	assert_int_equal(simulation_version(s, 6), 2);
 	assert_int_equal(simulation_version(s, 7), 2);
@@ -312,11 +284,11 @@ static uint64_t replaced(struct simulation *s, uint32_t trainers[2], uint32_t di
 	const struct message_plan *plan = NULL;
 
 	simulation_kill(s, trainers[dies]);
-	run_for(s, random % 9000);
+	simulation_run_for(s, random % 9000);
 	trainers[dies] = start_trainer(s, dies);
 	for (uint32_t more = 1; more < 4 && !plan; more++) {
 		simulation_begin(s, trainers[1 - dies], version + more);
-		run_for(s, 25000);
+		simulation_run_for(s, 25000);
 		plan = simulation_plan(s, trainers[dies]);
 	}
 	if (!plan || plan->next < version || plan->next > version + 3) {
@@ -347,18 +319,18 @@ static void test_bad_network__trainers_come_and_go(void **unused)
 			version++;
 			for (uint32_t t = 0; t < 2; t++)
 				simulation_begin(s, trainers[t], version);
-			run_for(s, (seed * 7 + round * 13) % 60);
+			simulation_run_for(s, (seed * 7 + round * 13) % 60);
 			if (dies < 2)
 				version = replaced(s, trainers, dies, version,
 						   seed * 37 * (round + 1));
 			for (uint32_t t = 0; t < 2 && dies < 2; t++)
 				simulation_begin(s, trainers[t], version);
-			run_for(s, 20000);
-			assert_all_at(s, version);
+			simulation_run_for(s, 20000);
+			simulation_assert_all_at(s, version);
 		}
 		simulation_leave_all(s);
-		run_for(s, 20000);
-		assert_done(s);
+		simulation_run_for(s, 20000);
+		simulation_assert_done(s);
 		simulation_free(&s);
 	}
 }

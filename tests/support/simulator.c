@@ -393,6 +393,11 @@ bool simulation_run_to(struct simulation *simulation, enum worker_state state, u
 	return true;
 }
 
+void simulation_run_for(struct simulation *simulation, uint64_t ms)
+{
+	simulation_run(simulation, simulation->now + ms);
+}
+
 uint64_t simulation_now(const struct simulation *simulation)
 {
 	return simulation->now;

@@ -70,6 +70,7 @@ void simulation_run(struct simulation *simulation, uint64_t until_ms);
 /* Until all live workers are in the state, at most until then; false if they are not. */
 bool simulation_run_to(struct simulation *simulation, enum worker_state state,
 		       uint64_t until_ms);
+void simulation_run_for(struct simulation *simulation, uint64_t ms);
 uint64_t simulation_now(const struct simulation *simulation);
 
 uint32_t simulation_workers(const struct simulation *simulation);
@@ -80,6 +81,10 @@ uint64_t simulation_version(const struct simulation *simulation, uint32_t worker
 const struct message_plan *simulation_plan(const struct simulation *simulation,
 					   uint32_t worker);
 
+/* The controller has ended, and well. */
+void simulation_assert_done(const struct simulation *simulation);
+/* Everybody alive who has not failed runs, and has published or ended that version. */
+void simulation_assert_all_at(const struct simulation *simulation, uint64_t version);
 /* The lines must stand in the transcript in this order, others may stand between. A line that
  * ends in '*' matches any ending there (digests), one that begins with it any time. */
 void simulation_expect(const struct simulation *simulation, const char *lines);

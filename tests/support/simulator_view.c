@@ -64,6 +64,30 @@ void simulation_expect(const struct simulation *simulation, const char *lines)
 	}
 }
 
+void simulation_assert_done(const struct simulation *simulation)
+{
+	struct error error;
+
+	assert_true(simulation_controller_over(simulation, &error));
+	assert_int_equal(error.code, ERROR_NONE);
+}
+
+void simulation_assert_all_at(const struct simulation *simulation, uint64_t version)
+{
+	for (uint32_t i = 0; i < simulation_workers(simulation); i++) {
+		enum worker_state state = simulation_state(simulation, i);
+
+		if (!simulation_alive(simulation, i) || state == WORKER_FAILED ||
+		    (state == WORKER_RUN && simulation_version(simulation, i) == version))
+			continue;
+		fputs(simulation_transcript(simulation), stderr);
+		fail_msg("worker %u is %s at version %llu, not at %llu", i,
+			 worker_state_name(state),
+			 (unsigned long long)simulation_version(simulation, i),
+			 (unsigned long long)version);
+	}
+}
+
 void simulation_expect_not(const struct simulation *simulation, const char *part)
 {
 	if (!strstr(text_string(&simulation->transcript), part))

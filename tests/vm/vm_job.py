@@ -205,6 +205,16 @@ def kills(folder, count, seed):
     return complaints
 
 
+def under_way(job, shadow, updates, delay):
+    """A job that goes on when one of its processes is lost, so many seconds after its first version."""
+    job.controller("--on-loss", "continue", "--heartbeat", "500ms", "--lost-after", "10s")
+    start(job, ["--checksums"], trainer_flags=["--interval", "1s"], inference_flags=shadow, updates=updates)
+    deadline = time.monotonic() + 60
+    while not job.processes["inference-0"].updates() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(delay)
+
+
 def losses(folder, count, seed):
     """--on-loss continue: trainers and the engine that lives do every update, and another one comes in the place of the one that
     was lost; each byte right."""
@@ -217,12 +227,7 @@ def losses(folder, count, seed):
         lost = (victim // 2 * 2, victim // 2 * 2 + 1)
         rest = [rank for rank in range(4) if rank not in lost]
         with jobs.Job(folder / f"loss-{number}", model, TRAIN, infer) as job:
-            job.controller("--on-loss", "continue", "--heartbeat", "500ms", "--lost-after", "10s")
-            start(job, ["--checksums"], trainer_flags=["--interval", "1s"], inference_flags=shadow, updates=updates)
-            deadline = time.monotonic() + 60
-            while not job.processes["inference-0"].updates() and time.monotonic() < deadline:
-                time.sleep(0.05)
-            time.sleep(delay)
+            under_way(job, shadow, updates, delay)
             done = len(job.processes[f"inference-{victim}"].updates())
             job.kill(f"inference-{victim}")
             while any(job.processes[f"inference-{rank}"].code is None for rank in lost):
@@ -259,12 +264,7 @@ def trainers(folder, count, seed):
         victim, delay, shadow = chance.randrange(2), chance.uniform(0, 3), chance.choice([[], ["--shadow"]])
         train = ["world=2,fsdp=2,source=sharded", TRAIN][number % 2]
         with jobs.Job(folder / f"trainer-{number}", model, train, infer) as job:
-            job.controller("--on-loss", "continue", "--heartbeat", "500ms", "--lost-after", "10s")
-            start(job, ["--checksums"], trainer_flags=["--interval", "1s"], inference_flags=shadow, updates=updates)
-            deadline = time.monotonic() + 60
-            while not job.processes["inference-0"].updates() and time.monotonic() < deadline:
-                time.sleep(0.05)
-            time.sleep(delay)
+            under_way(job, shadow, updates, delay)
             job.kill(f"trainer-{victim}")
             if train != TRAIN:
                 job.worker("trainer", victim, *VERBS, "--nic", "rxe0", "--checksums", "--interval", "1s", updates=updates, name="again")

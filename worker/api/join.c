@@ -252,7 +252,7 @@ static bool goes_on_without(struct weft_worker *worker, enum control_request req
 {
 	struct epoch *epoch = worker->epoch;
 
-	if (!epoch || epoch->at >= epoch->peer_count || !executor_is_of_peer(why->code))
+	if (!epoch || epoch->at >= epoch->peer_count || !peer_explains(why->code))
 		return false;
 	if (request == CONTROL_RUN)
 		return worker->self.role == ROLE_TRAINER

@@ -511,31 +511,21 @@ bool control_gone(struct control *control, uint32_t index, struct control_gone *
 	return true;
 }
 
-bool control_has_left(struct control *control, struct member member)
+bool control_have_left(struct control *control, struct member first, uint32_t count)
 {
 	bool left = false;
-
-	if (atomic_load(&control->gone_count) == atomic_load(&control->gone_before))
-		return false;
-	pthread_mutex_lock(&control->lock);
-	for (size_t i = control->gone_before; i < control->gone.count; i++)
-		left = left || member_within(member, control->gone.items[i].first,
-					     control->gone.items[i].count);
-	pthread_mutex_unlock(&control->lock);
-	return left;
-}
-
-bool control_lacks_trainer(struct control *control)
-{
-	bool lacks = false;
 
 	if (!control || atomic_load(&control->gone_count) == atomic_load(&control->gone_before))
 		return false;
 	pthread_mutex_lock(&control->lock);
-	for (size_t i = control->gone_before; i < control->gone.count; i++)
-		lacks = lacks || control->gone.items[i].first.role == ROLE_TRAINER;
+	for (size_t i = control->gone_before; i < control->gone.count; i++) {
+		const struct control_gone *gone = &control->gone.items[i];
+
+		left = left || member_within(gone->first, first, count) ||
+		       member_within(first, gone->first, gone->count);
+	}
 	pthread_mutex_unlock(&control->lock);
-	return lacks;
+	return left;
 }
 
 uint32_t control_pause(struct control *control, uint64_t *version)

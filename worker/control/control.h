@@ -63,10 +63,8 @@ struct control_gone {
 	struct error why;
 };
 bool control_gone(struct control *control, uint32_t index, struct control_gone *gone);
-/* [any thread] That one has since the last plan was made. */
-bool control_has_left(struct control *control, struct member member);
-/* [any thread] A trainer has. */
-bool control_lacks_trainer(struct control *control);
+/* [any thread] One of `count` ranks from the first on has since the last plan was made. control may be NULL. */
+bool control_have_left(struct control *control, struct member first, uint32_t count);
 /* So many of them had left when the plan was made that control_next handed out last. */
 uint32_t control_gone_before(struct control *control);
 /* [any thread] The number of the pause that the job is to make, once the host comes to `version`: see message_pause; 0: of

@@ -132,6 +132,8 @@ static inline const struct peer *epoch_decider(const struct epoch *epoch)
 		       : NULL;
 }
 
+/* What can be the peer's, or the path's to it: anything else is this worker's own. */
+bool peer_explains(enum error_code code);
 /* PEER_LOST when the peer's process is provably gone. */
 int peer_check_alive(const struct peer *peer, struct error *error);
 

@@ -97,8 +97,7 @@ static bool has_left(const void *context)
 {
 	const struct peer *peer = context;
 
-	return peer->health && peer->health->control &&
-	       control_has_left(peer->health->control, peer->plan->member);
+	return peer->health && control_have_left(peer->health->control, peer->plan->member, 1);
 }
 
 static int open_peer(const struct epoch *epoch, struct peer *peer,
@@ -347,6 +346,12 @@ int peer_check_alive(const struct peer *peer, struct error *error)
 		error, ERROR_PEER_LOST,
 		"%s is gone: its process has ended (killed, failed, or done with fewer updates)",
 		peer->name);
+}
+
+bool peer_explains(enum error_code code)
+{
+	return code == ERROR_PEER_LOST || code == ERROR_TRANSPORT || code == ERROR_TIMEOUT ||
+	       code == ERROR_ABORTED;
 }
 
 static void stop_all(struct epoch *epoch, uint64_t deadline_ns)

@@ -104,8 +104,6 @@ static inline uint32_t executor_wait_ms(const struct sender *sender)
 void executor_hear_gone(struct sender *sender);
 /* Nor does that one, which was not reached, if the plan allows it, and that is why: true. The controller is told. */
 bool executor_drop(struct sender *sender, uint32_t peer, const struct error *why);
-/* What can be the peer's fault, or the path's to it. */
-bool executor_is_of_peer(enum error_code code);
 /* Without the lock, and no call is under way: endpoints and memory of those that are gone are let go of. */
 void executor_let_go(struct sender *sender);
 

@@ -31,19 +31,12 @@ void executor_hear_gone(struct sender *sender)
 		}
 }
 
-/* What can be the peer's, or the path's to it: anything else is this trainer's own. */
-bool executor_is_of_peer(enum error_code code)
-{
-	return code == ERROR_PEER_LOST || code == ERROR_TRANSPORT || code == ERROR_TIMEOUT ||
-	       code == ERROR_ABORTED;
-}
-
 bool executor_drop(struct sender *sender, uint32_t peer, const struct error *why)
 {
 	struct peer *to = &sender->epoch->peers[peer];
 	struct error ended;
 
-	if (!sender->epoch->plan->continues || !executor_is_of_peer(why->code) ||
+	if (!sender->epoch->plan->continues || !peer_explains(why->code) ||
 	    sender->schedule.failed || health_check(sender->health, &ended))
 		return false;
 	if (to->gone)

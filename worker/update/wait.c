@@ -217,9 +217,7 @@ static void sleep_until(struct waiter *waiter, uint64_t until_ns)
  * of theirs. */
 static uint64_t min_version(const struct waiter *waiter)
 {
-	struct control *control = waiter->health->control;
-
-	return control && control_lacks_trainer(control) ? 1 : waiter->receiver.min_version;
+	return waiter_lacks_trainer(waiter) ? 1 : waiter->receiver.min_version;
 }
 
 static int send_accept(struct waiter *waiter, const struct receive_step *step, struct error *error)
@@ -544,12 +542,12 @@ static bool never_comes(struct waiter *waiter, struct heard *heard, struct recei
  * shall not wait for this rank. */
 static int stop(struct waiter *waiter)
 {
-	if (!control_lacks_trainer(waiter->health->control))
+	if (!waiter_lacks_trainer(waiter))
 		return WAITER_PAUSES;
 	waiter_cannot(waiter, GIVE_UP_PAUSES, "a trainer has left the job");
 	/* while it meets at OPEN, what is open is an earlier version's: promised, or tainted by itself */
 	if (waiter->opened && waiter->receiver.phase != RECEIVE_JOINING &&
-	    waiter_lacks_somebody(waiter))
+	    waiter_lacks_peer(waiter))
 		taint(waiter);
 	return WAITER_PAUSES;
 }

@@ -23,7 +23,13 @@ void waiter_hear_gone(struct waiter *waiter)
 				epoch->peers[p].gone = true; /* also where another is back */
 }
 
-bool waiter_lacks_somebody(struct waiter *waiter)
+bool waiter_lacks_trainer(const struct waiter *waiter)
+{
+	return control_have_left(waiter->health->control, (struct member){ROLE_TRAINER, 0},
+				 UINT32_MAX);
+}
+
+bool waiter_lacks_peer(struct waiter *waiter)
 {
 	bool any = false;
 
@@ -38,8 +44,7 @@ bool waiter_fails_by(struct waiter *waiter, uint32_t p, const struct error *why)
 	struct peer *peer = &waiter->epoch->peers[p];
 
 	if (!waiter->epoch->plan->continues || !waiter->health->control ||
-	    (why->code != ERROR_PEER_LOST && why->code != ERROR_TRANSPORT &&
-	     why->code != ERROR_TIMEOUT))
+	    !peer_explains(why->code))
 		return true;
 	if (peer->gone)
 		return false;
