@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/memory.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -8,6 +9,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
 
 static _Atomic uint64_t allocations;
 static _Atomic uint64_t fail_at; /* value of `allocations` at which to fail; 0 never */
@@ -109,6 +114,16 @@ void *memory_map_aligned(size_t bytes, size_t alignment, int protection)
 uint64_t memory_page_bytes(void)
 {
 	return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+void memory_map_pages(const void *memory, uint64_t bytes)
+{
+	uintptr_t page = memory_page_bytes(), at = (uintptr_t)memory / page * page;
+	int before = errno;
+
+	madvise((void *)at, memory_round_up((uintptr_t)memory + bytes - at, page),
+		MADV_POPULATE_READ);
+	errno = before;
 }
 
 int memory_error(struct error *error, const char *what, size_t bytes)

@@ -25,6 +25,9 @@ void memory_free(void *pointer);                           /* NULL is fine */
  * it, until munmap(); NULL with errno. */
 void *memory_map_aligned(size_t bytes, size_t alignment, int protection);
 uint64_t memory_page_bytes(void);
+/* Of mapped memory that has its pages somewhere: maps them here in one go, where else the first touch of each would be a
+ * fault. Advice: where the kernel has none of it (before Linux 5.14), nothing happens. */
+void memory_map_pages(const void *memory, uint64_t bytes);
 /* The least multiple of `unit` that is not below. */
 static inline uint64_t memory_round_up(uint64_t bytes, uint64_t unit)
 {

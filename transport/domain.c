@@ -206,6 +206,11 @@ void transport_domain_wake(struct transport_domain *domain)
 	domain->ops.domain_wake(domain);
 }
 
+void transport_domain_keep_mapped(struct transport_domain *domain, bool keep)
+{
+	domain->ops.domain_keep_mapped(domain, keep);
+}
+
 int domain_check_process(const struct transport_domain *domain, struct error *error)
 {
 	pid_t here = getpid();

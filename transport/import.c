@@ -139,6 +139,11 @@ void transport_remote_close(struct transport_remote **remote)
 	memory_free(old);
 }
 
+bool transport_remote_kept(const struct transport_remote *remote)
+{
+	return remote->kept;
+}
+
 uint64_t transport_remote_bytes(const struct transport_remote *remote)
 {
 	return remote->bytes;

@@ -43,6 +43,7 @@ HOLE(int, domain_open, (struct transport_domain * domain, struct error *error),
      refuse(domain, "be opened in this build", error))
 HOLE_VOID(domain_close, (struct transport_domain * domain))
 HOLE_VOID(domain_wake, (struct transport_domain * domain))
+HOLE_VOID(domain_keep_mapped, (struct transport_domain * domain, bool keep))
 HOLE(int, region_allocate, (struct transport_region * region, struct error *error),
      refuse(region->domain, "allocate regions: register memory instead", error))
 HOLE(int, region_register, (struct transport_region * region, struct error *error),

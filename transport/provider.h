@@ -63,6 +63,7 @@ struct provider_completion {
 	X(domain_open)                                                                     \
 	X(domain_close)                                                                    \
 	X(domain_wake)                                                                     \
+	X(domain_keep_mapped)                                                              \
 	X(region_allocate)                                                                 \
 	X(region_register)                                                                 \
 	X(region_export)                                                                   \
@@ -105,6 +106,7 @@ struct provider {
 	int (*domain_open)(struct transport_domain *domain, struct error *error);
 	void (*domain_close)(struct transport_domain *domain);
 	void (*domain_wake)(struct transport_domain *domain); /* end signal_wait; any thread */
+	void (*domain_keep_mapped)(struct transport_domain *domain, bool keep);
 
 	int (*region_allocate)(struct transport_region *region, struct error *error);
 	int (*region_register)(struct transport_region *region, struct error *error); /* on_device: with caps.gpu_memory */
@@ -224,6 +226,7 @@ struct transport_remote {
 	void *state;
 	void *pointer, *device_pointer;
 	uint64_t bytes;
+	bool kept; /* set by the provider: it was mapped before */
 };
 
 /* The window of posts that are not all complete, oldest first; ids count from 0.

@@ -150,6 +150,11 @@ void transport_domain_interrupt(struct transport_domain *domain);
 /* The first of it alone: whoever waits for signals looks at what else there is. */
 void transport_domain_wake(struct transport_domain *domain);
 
+/* From now on, or not any more: what remotes that close had mapped stays mapped, and is there when the same region is imported
+ * again, which a job does that pauses for another plan. When that ends, what was not is unmapped. Nothing is written there in
+ * between, so a fence takes such memory for let go of. */
+void transport_domain_keep_mapped(struct transport_domain *domain, bool keep);
+
 /* From weft's own allocator: zeroed, page aligned, mappable by peers of the same host. */
 int transport_region_allocate(struct transport_domain *domain, uint64_t bytes,
 			      struct transport_region **region, struct error *error);
@@ -220,6 +225,8 @@ int transport_remote_import(struct transport_endpoint *endpoint, const void *rec
 			    struct error *error);
 void transport_remote_close(struct transport_remote **remote);
 uint64_t transport_remote_bytes(const struct transport_remote *remote);
+/* Its memory was mapped when it was imported: transport_domain_keep_mapped. */
+bool transport_remote_kept(const struct transport_remote *remote);
 /* The peer's region mapped here, or NULL (also before connect and once broken): bytes stored
  * through it count as written when the next transport_flush or transport_signal on the
  * endpoint returns. Other threads that store through it call copy_fence() themselves before

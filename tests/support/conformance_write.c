@@ -197,3 +197,61 @@ void pointer__stores_count_as_written(void **state)
 	}
 	pair_close(&pair);
 }
+
+static void import_again(struct pair *pair, const struct transport_region *region)
+{
+	unsigned char record[TRANSPORT_RECORD_BYTES];
+	size_t length;
+
+	transport_remote_close(&pair->remote);
+	ok(transport_region_export(region, record, &length, &error_));
+	ok(transport_remote_import(pair->ab, record, length, &pair->remote, &error_));
+}
+
+/* As a job has it that pauses: what is mapped stays so from one import to the next, and for that time alone. */
+void mapped__memory_that_is_kept_is_there_again(void **state)
+{
+	struct transport_region *other = NULL;
+	struct conformance_footprint before, after;
+	struct pair pair;
+	struct error error;
+	bool keeps;
+	void *there;
+
+	(void)state;
+	open_pair(&pair, 8192);
+	keeps = transport_region_mapped(pair.target) &&
+		strcmp(conformance_subject->provider, "shm") == 0;
+	there = transport_remote_pointer(pair.remote);
+	assert_false(transport_remote_kept(pair.remote));
+	import_again(&pair, pair.target);
+	assert_false(transport_remote_kept(pair.remote));
+	if (transport_region_allocate(pair.b, 8192, &other, &error))
+		other = NULL;
+	before = conformance_footprint();
+	transport_domain_keep_mapped(pair.a, true);
+	import_again(&pair, pair.target);
+	assert_true(transport_remote_kept(pair.remote) >= keeps);
+	if (keeps)
+		assert_non_null(there);
+	write_and_signal(&pair, 0, 8192);
+	if (other) { /* as large, and another one */
+		import_again(&pair, other);
+		assert_false(transport_remote_kept(pair.remote));
+	}
+	import_again(&pair, pair.target);
+	assert_true(transport_remote_kept(pair.remote) >= keeps);
+	write_and_signal(&pair, 0, 8192);
+	transport_domain_keep_mapped(pair.a, false);
+	after = conformance_footprint();
+	if (keeps) {
+		assert_int_equal(after.files, before.files);
+		assert_int_equal(after.mappings, before.mappings);
+	}
+	import_again(&pair, pair.target);
+	assert_false(transport_remote_kept(pair.remote));
+	transport_domain_keep_mapped(pair.a, true);
+	transport_remote_close(&pair.remote); /* and the domain closes what is left */
+	transport_region_close(&other);
+	pair_close(&pair);
+}

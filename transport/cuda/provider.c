@@ -173,18 +173,19 @@ void cuda_endpoint_close(struct transport_endpoint *endpoint)
 }
 
 /* What is shm's own, and holes. */
-#define cuda_domain_wake      shm_domain_wake
-#define cuda_endpoint_record  shm_endpoint_record
-#define cuda_endpoint_connect shm_endpoint_connect
-#define cuda_endpoint_probe   NULL
-#define cuda_endpoint_abort   NULL
-#define cuda_endpoint_fence   shm_endpoint_fence
-#define cuda_credit	      NULL
-#define cuda_settle	      shm_settle
-#define cuda_idle	      NULL
-#define cuda_signal_read      shm_signal_read
-#define cuda_signal_wait      shm_signal_wait
-#define cuda_peer_dead	      shm_peer_dead
+#define cuda_domain_wake	shm_domain_wake
+#define cuda_domain_keep_mapped shm_domain_keep_mapped
+#define cuda_endpoint_record	shm_endpoint_record
+#define cuda_endpoint_connect	shm_endpoint_connect
+#define cuda_endpoint_probe	NULL
+#define cuda_endpoint_abort	NULL
+#define cuda_endpoint_fence	shm_endpoint_fence
+#define cuda_credit		NULL
+#define cuda_settle		shm_settle
+#define cuda_idle		NULL
+#define cuda_signal_read	shm_signal_read
+#define cuda_signal_wait	shm_signal_wait
+#define cuda_peer_dead		shm_peer_dead
 
 const struct provider provider_cuda = {
 	.name = "cuda",

@@ -191,6 +191,8 @@ static void domain_close(struct transport_domain *domain)
 	}
 
 FORWARD_VOID(domain_wake, domain, (struct transport_domain * domain), (domain))
+FORWARD_VOID(domain_keep_mapped, domain, (struct transport_domain * domain, bool keep),
+	     (domain, keep))
 FORWARD(region_allocate, region->domain, (struct transport_region * region, struct error *error),
 	(region, error))
 FORWARD(region_register, region->domain, (struct transport_region * region, struct error *error),

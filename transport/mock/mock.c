@@ -488,10 +488,11 @@ static bool mock_peer_dead(const struct transport_endpoint *endpoint)
 }
 
 /* holes: nothing to do, or not to be had */
-#define mock_endpoint_stop NULL
-#define mock_remote_close  NULL
-#define mock_settle	   NULL
-#define mock_idle	   NULL
+#define mock_domain_keep_mapped NULL
+#define mock_endpoint_stop	NULL
+#define mock_remote_close	NULL
+#define mock_settle		NULL
+#define mock_idle		NULL
 
 const struct provider provider_mock = {.name = "mock",
 				       .what = "domains of one process, in random order: for tests",

@@ -2,8 +2,9 @@
 #include "transport/ofi/ofi.h"
 
 /* holes: what has completed is visible once a signal tells of it, and the fence needs nobody */
-#define ofi_settle	  NULL
-#define ofi_endpoint_stop NULL
+#define ofi_domain_keep_mapped NULL
+#define ofi_settle	       NULL
+#define ofi_endpoint_stop      NULL
 
 #define X(op)		.op = ofi_##op,
 #define ofi_domain_open ofi_tcp_open

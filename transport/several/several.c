@@ -167,6 +167,14 @@ static int several_domain_open(struct transport_domain *domain, struct error *er
 	return rc;
 }
 
+static void several_domain_keep_mapped(struct transport_domain *domain, bool keep)
+{
+	struct several *several = domain->state;
+
+	for (uint32_t i = 0; i < several->count; i++)
+		transport_domain_keep_mapped(several->members[i], keep);
+}
+
 static void several_domain_close(struct transport_domain *domain)
 {
 	struct several *several = domain->state;
@@ -184,6 +192,7 @@ const struct provider provider_several = {
 	.domain_open = several_domain_open,
 	.domain_close = several_domain_close,
 	.domain_wake = several_domain_wake,
+	.domain_keep_mapped = several_domain_keep_mapped,
 	.region_allocate = several_region_allocate,
 	.region_register = several_region_register,
 	.region_export = several_region_export,

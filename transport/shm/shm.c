@@ -55,6 +55,7 @@ void shm_domain_close(struct transport_domain *domain)
 {
 	struct shm_domain *shm = domain->state;
 
+	shm_kept_close(domain);
 	shm_mailbox_close(shm);
 	memory_free(shm);
 }

@@ -118,9 +118,19 @@ struct shm_block {
 	_Atomic uint32_t holders;            /* its domain, and late writers (late.c) */
 };
 
+/* A peer's memory that no remote is of: transport_domain_keep_mapped. */
+struct shm_kept {
+	uint64_t pid, start;
+	unsigned char cookie[SHM_COOKIE_BYTES];
+	unsigned char *memory;
+	uint64_t bytes;
+};
+
 struct shm_domain {
 	struct identity self;
 	ARRAY(struct shm_block *) blocks;
+	ARRAY(struct shm_kept) kept;
+	bool keeps;
 	bool ptracer_set;
 	void *more;
 };
@@ -234,6 +244,8 @@ void shm_process_allow(struct shm_domain *domain);
 
 /* region.c: that it is the endpoint's peer who made the region, and that it can be written */
 int shm_remote_check(const struct transport_remote *remote, struct error *error);
+/* Of a domain that closes. */
+void shm_kept_close(struct transport_domain *domain);
 
 /* The ops, typed as provider.h has them: shm_domain_open and so on. */
 #define X(op) extern __typeof__(*((struct provider *)NULL)->op) shm_##op;
