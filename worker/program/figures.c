@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 __attribute__((format(printf, 2, 3))) static void put(struct player *player, const char *format,
 						      ...)
@@ -34,9 +35,11 @@ int figures_written(const struct player *player, weft_error *error)
 void figures_update(struct player *player, uint64_t version)
 {
 	double seconds, gbps;
+	struct timespec now;
 	weft_stats stats = WEFT_STATS_INIT;
 
 	weft_get_stats(player->worker, &stats, NULL);
+	clock_gettime(CLOCK_REALTIME, &now);
 	if (player->role == WEFT_TRAINER)
 		stats.update_ns -= stats.wait_ns;
 	seconds = (double)stats.update_ns / 1e9;
@@ -45,12 +48,13 @@ void figures_update(struct player *player, uint64_t version)
 	    player->arguments.json
 		    ? "{\"event\":\"update\",\"version\":%llu,\"role\":\"%s\",\"rank\":%u,\"bytes\":%llu,"
 		      "\"seconds\":%.9f,\"gbps\":%.6f,\"wait_seconds\":%.9f,\"copy_seconds\":%.9f,"
-		      "\"verify_seconds\":%.9f}\n"
+		      "\"verify_seconds\":%.9f,\"time\":%.6f}\n"
 		    : "update version=%llu role=%s rank=%u bytes=%llu seconds=%.6f gbps=%.3f "
 		      "begin_wait=%.6f copy=%.6f verify=%.6f\n",
 	    (unsigned long long)version, self_role(player), player->rank,
 	    (unsigned long long)player->plan.bytes, seconds, gbps, (double)stats.wait_ns / 1e9,
-	    (double)stats.copy_ns / 1e9, (double)stats.verify_ns / 1e9);
+	    (double)stats.copy_ns / 1e9, (double)stats.verify_ns / 1e9,
+	    (double)now.tv_sec + (double)now.tv_nsec / 1e9); /* text ends before it */
 }
 
 void figures_joined(struct player *player)
