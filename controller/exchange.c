@@ -35,15 +35,26 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 {
 	struct message *message = send_to(controller, slot->peer, MESSAGE_PLAN);
 	uint32_t party = party_of(controller, slot);
+	uint64_t repeat = returns_repeat(controller);
+	int rc;
 
 	controller->epoch->parties[party].plan_ms = controller->now_ms;
 	message->u.plan.continues = controller->continues;
 	message->u.plan.gone = (uint32_t)controller->departures.count;
 	message->u.plan.next = controller->pause.next;
+	if (repeat && slot->who.role == ROLE_TRAINER)
+		message->u.plan.repeat = repeat;
+	else if (repeat && returns_fresh(controller, slot))
+		message->u.plan.next = repeat;
 	if (gone_away(controller, &message->u.plan))
 		return -ERROR_MEMORY;
 	message->u.plan.update_timeout_ms = controller->options.update_timeout_ms;
-	return epoch_rows(controller->epoch, party, &message->u.plan, why);
+	rc = epoch_rows(controller->epoch, party, &message->u.plan, why);
+	for (size_t i = 0; !rc && i < message->u.plan.peer_count; i++)
+		message->u.plan.peers[i].fresh = returns_fresh(
+			controller,
+			&controller->members.slots[controller->epoch->parties[party].peers[i]]);
+	return rc;
 }
 
 static void announce(struct controller *controller)

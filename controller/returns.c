@@ -342,6 +342,7 @@ void returns_paused(struct controller *controller, struct slot *slot, struct mes
 		said->stopped && (slot->who.role == ROLE_INFERENCE || said->next >= paused->asked);
 	paused->next = said->next;
 	paused->version = said->version;
+	paused->repeats = said->repeats;
 	if (!controller->pause.since_ms && paused->stopped)
 		controller->pause.since_ms = controller->now_ms;
 	returns_look(controller);
@@ -424,14 +425,49 @@ void returns_deadlines(struct controller *controller)
 
 /* ---- the plan ---- */
 
+static void set_fresh(struct controller *controller, struct member first, bool fresh)
+{
+	struct slot *slots = membership_slot(&controller->members, first.role, first.rank);
+
+	for (uint32_t k = 0; k < gone_count(controller, first); k++)
+		paused_of(controller, &slots[k])->fresh = fresh;
+}
+
 void returns_come_in(struct controller *controller)
 {
 	struct departure *departure;
 
 	for (size_t i = 0; i < controller->departures.count; i++)
 		controller->departures.items[i].coming = false;
-	while ((departure = find_whole(controller)))
+	while ((departure = find_whole(controller))) {
 		departure->back = departure->coming = true;
+		set_fresh(controller, departure->first, true);
+	}
+}
+
+bool returns_fresh(const struct controller *controller, const struct slot *slot)
+{
+	return controller->exchanges_again && paused_of(controller, slot)->fresh;
+}
+
+/* Where all trainers would, and somebody comes in who lacks it: the last version. */
+uint64_t returns_repeat(const struct controller *controller)
+{
+	const struct pause *pause = &controller->pause;
+	bool any = false;
+
+	for (uint32_t i = 0; i < controller->members.count; i++) {
+		const struct slot *slot = &controller->members.slots[i];
+		const struct paused *paused = &pause->slots[i];
+
+		if (!exchange_has(controller, slot))
+			continue;
+		if (slot->who.role == ROLE_INFERENCE)
+			any = any || returns_fresh(controller, slot);
+		else if (paused->fresh || !paused->repeats || paused->version + 1 != pause->next)
+			return 0;
+	}
+	return any ? pause->next - 1 : 0;
 }
 
 bool returns_wait(struct controller *controller, const struct error *why)
@@ -463,6 +499,7 @@ bool returns_stay_out(struct controller *controller)
 		if (!departure->coming)
 			continue;
 		departure->back = departure->coming = false;
+		set_fresh(controller, departure->first, false);
 		any = true;
 	}
 	return any;
@@ -483,7 +520,8 @@ void returns_turn_away(struct controller *controller, const struct error *why)
 
 void returns_over(struct controller *controller)
 {
-	char trainers[48] = "";
+	char trainers[48] = "", lacking[96] = "";
+	uint64_t repeat = returns_repeat(controller);
 	uint32_t here = gone_here(controller, ROLE_TRAINER), world = controller->members.trainers;
 
 	if (!controller->exchanges_again)
@@ -491,7 +529,11 @@ void returns_over(struct controller *controller)
 	controller->exchanges_again = false;
 	if (here < world)
 		snprintf(trainers, sizeof(trainers), " and %u of %u trainers", here, world);
-	say(controller, false, "%u of %u engines%s are here from version %llu on",
+	if (repeat)
+		snprintf(lacking, sizeof(lacking),
+			 "; who comes in is sent version %llu before, once more",
+			 (unsigned long long)repeat);
+	say(controller, false, "%u of %u engines%s are here from version %llu on%s",
 	    gone_here(controller, ROLE_INFERENCE), controller->options.infer.engines, trainers,
-	    (unsigned long long)controller->pause.next);
+	    (unsigned long long)controller->pause.next, lacking);
 }

@@ -69,6 +69,8 @@ struct paused {
 	bool stopped;
 	bool firm;                         /* it has, or has said twice how far it is: who has not begun to write stops at once */
 	uint64_t next, version;            /* as it has answered */
+	bool repeats;
+	bool fresh;                        /* it comes in with the plan that ends the pause */
 };
 
 struct pause {
@@ -209,6 +211,10 @@ void returns_deadlines(struct controller *controller);
 void returns_come_in(struct controller *controller);
 /* .. and stays out of it, for now. False: nobody did. */
 bool returns_stay_out(struct controller *controller);
+/* In the plan that is exchanged: it was in none before. */
+bool returns_fresh(const struct controller *controller, const struct slot *slot);
+/* The version that trainers send once more to those; 0: none. */
+uint64_t returns_repeat(const struct controller *controller);
 /* Those are to blame for it that there is no plan with them. */
 void returns_turn_away(struct controller *controller, const struct error *why);
 /* The job runs with it. */

@@ -167,6 +167,7 @@ struct plan_peer {
 	uint64_t bytes;            /* between the two, per update */
 	uint32_t pieces;           /* piece ordinals 0..pieces-1 are this pair's checksum slots */
 	char *transport;           /* with a list: the one that this pair uses; else "" */
+	bool fresh;                /* it comes in with this plan */
 };
 /* One piece to move. Trainers get them in send order, inference ranks in ordinal order.
  * `tensor` indexes the receiver's own declaration: the trainer's holding (layout for an
@@ -194,7 +195,8 @@ struct message_plan {
 	uint32_t gone;             /* how many times an engine or a trainer had left before it was made, */
 	struct member *away;       /* and which are not back: the first rank of each */
 	size_t away_count;
-	uint64_t next;             /* the version that trainers are about to begin; 0: any */
+	uint64_t next;             /* the version that trainers are about to begin; 0: any. To a rank that comes in: `repeat`, if any */
+	uint64_t repeat;           /* trainer: the last version, which all of them send once more to those that come in; 0: they do not */
 	struct plan_peer *peers;
 	size_t peer_count;
 	struct plan_row *rows;
@@ -216,6 +218,7 @@ struct message_paused {
 	bool stopped;              /* else a trainer that will, where it begins its next update */
 	uint64_t next;             /* trainer: the first version that it has not begun; inference: 0 */
 	uint64_t version;          /* trainer: the last one that it ended; inference: the last one that it published */
+	bool repeats;              /* trainer: it would send that once more to those that come in, before the next one */
 };
 struct message_lost {           /* the job's end for the others: who, and the error message */
 	int code;

@@ -3,11 +3,11 @@
  * message_plan.c -- a worker's own part of the routing table.
  *
  *   {"attempt":1, "digest":bin16, "policy":"greedy", "order":"rotated",
- *    "checksums":false, "continues":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "peers":[..],
+ *    "checksums":false, "continues":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "repeat":0, "peers":[..],
  *    "rows":[..]}
  *
  *   away   [[role, rank], ..]
- *   peers  [[[role, rank], host, bytes, pieces, transport], ..]
+ *   peers  [[[role, rank], host, bytes, pieces, transport, fresh], ..]
  *   rows   [[peer, ordinal, tensor, param, how, [lo0, hi0, lo1, hi1, ..], offset, bytes], ..]
  *             │      └─ below that peer's pieces
  *             └──────── place in peers
@@ -26,6 +26,7 @@ static const struct codec_field peer_fields[] = {
 	FIELD_U64(struct plan_peer, bytes),
 	FIELD_U32(struct plan_peer, pieces, LIMIT_PIECES),
 	FIELD_TEXT(struct plan_peer, transport, TRANSPORTS_NAME_BYTES),
+	FIELD_BOOL(struct plan_peer, fresh),
 };
 static const struct codec_record peer_record = {CODEC_RECORD_OF(struct plan_peer, peer_fields)};
 
@@ -69,6 +70,7 @@ static const struct codec_field plan_fields[] = {
 	FIELD_LIST(struct message_plan, away, away_count, struct member, message_member_record,
 		   LIMIT_RANKS),
 	FIELD_U64(struct message_plan, next),
+	FIELD_U64(struct message_plan, repeat),
 	FIELD_LIST(struct message_plan, peers, peer_count, struct plan_peer, peer_record,
 		   LIMIT_PEERS),
 	FIELD_LIST(struct message_plan, rows, row_count, struct plan_row, row_record, LIMIT_ROUTES),

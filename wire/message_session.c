@@ -240,12 +240,13 @@ int message_pause_check(const void *body, struct error *error)
 	return check_number(((const struct message_pause *)body)->number, error);
 }
 
-/* {"number":1, "stopped":true, "next":13, "version":12} */
+/* {"number":1, "stopped":true, "next":13, "version":12, "repeats":false} */
 static const struct codec_field paused_fields[] = {
 	FIELD_U32(struct message_paused, number, UINT32_MAX),
 	FIELD_BOOL(struct message_paused, stopped),
 	FIELD_U64(struct message_paused, next),
 	FIELD_U64(struct message_paused, version),
+	FIELD_BOOL(struct message_paused, repeats),
 };
 MESSAGE_RECORD(paused);
 

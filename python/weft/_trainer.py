@@ -384,6 +384,29 @@ class Trainer(Worker):
         self._waiting(lib.weft_update_replay, version)
         self._version = version
 
+    def repeat(self) -> int:
+        """Between two updates: takes in an engine that waits to come in.
+
+        All trainers call it together, as they begin updates: from when one waits in it, the others are waited for, here or in
+        ``begin``. Where nobody waits it returns at once, and may be asked as often as one likes.
+
+        Returns:
+            The version that all trainers are to send once more, as any update, to that engine alone: the last one that was ended.
+            0: none.
+
+        Raises:
+            StateError: an update is open.
+        """
+        version = ffi.new("uint64_t *")
+        self._waiting(lib.weft_update_repeat, version)
+        return int(version[0])
+
+    async def repeat_async(self) -> int:
+        """``repeat`` for an event loop."""
+        version = ffi.new("uint64_t *")
+        await self._in_thread(lib.weft_update_repeat, version)
+        return int(version[0])
+
     def publish(self, version: int, data: Data) -> None:
         """begin, write_all, end; where one fails, abort."""
         self.begin(version)

@@ -124,3 +124,35 @@ def test_newcomer__that_stops_in_the_midst_is_gone_on_without(tmp_path, models):
         job.kill("again-3", signal.SIGCONT)
         job.wait(60)
         assert sorted(job.digests(0)) == sorted(job.digests(5)) == list(range(1, UPDATES + 1))
+
+
+REPEATS = {"shm": [], "full": ["--replica", "full"], "tcp": TCP, "list": ["--transport", "shm,tcp", "--nic", "lo"],
+           "cuda": ["--transport", "cuda", "--memory", "cuda"],
+           **({"full, alone": ["--replica", "full"], "trainer=cuda": ["--memory", "trainer=cuda", *TCP]} if MORE else {})}
+
+
+@pytest.mark.parametrize("way", REPEATS)
+def test_engine__that_comes_back_is_sent_the_last_version_while_trainers_have_nothing_new(tmp_path, models, way, monkeypatch):
+    monkeypatch.setenv("WEFT_CUDA_MOCK", "order=late")
+    flags, infer = ["--checksums", *REPEATS[way]], "engines=2,tp=1" if way == "full, alone" else "engines=2,tp=2"
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, infer) as job:
+        job.controller("--on-loss", "continue", "--lost-after", "1s", "--heartbeat", "200ms")
+        job.workers(*flags, updates=3, trainer_flags=["--interval", "4s", "--repeat"], inference_flags=["--verify"])
+        tp, last = job.inference // 2, job.inference - 1
+        until(lambda: all(job.processes[f"inference-{rank}"].updates() for rank in range(job.inference)), job)
+        job.kill(f"inference-{last}")
+        until(lambda: "leaves, the job goes on with 1 of 2" in job.processes["controller"].stderr, job)
+        for rank in range(tp, job.inference):
+            job.worker("inference", rank, *flags, "--verify", updates=3, name=f"again-{rank}")
+        codes = job.wait(60)
+        assert {code for name, code in codes.items() if name not in {f"inference-{rank}" for rank in range(tp, job.inference)}} == {0}, job.said()
+        want = jobs.expected(job.model, job.infer)
+        for rank in range(tp, job.inference):
+            assert job.digests(rank, f"again-{rank}") == {version: want.digests(version)[rank % tp] for version in (1, 2, 3)}
+        for rank in range(tp):
+            assert [update["version"] for update in job.processes[f"inference-{rank}"].updates()] == [1, 2, 3]
+        began = {update["version"]: update["time"] - update["seconds"] for update in job.processes["trainer-0"].updates()}
+        served = {update["version"]: update["time"] for update in job.processes[f"again-{last}"].updates()}
+        assert served[1] < began[2] - 0.1, job.said()
+        assert [update["version"] for update in job.processes["trainer-0"].updates()] == [1, 1, 2, 3]
+    assert not jobs.leftovers()

@@ -121,11 +121,11 @@ def wrong_bytes(versions, rank, expected, known):
 def lose_engines(number, folder, model, expected, known):
     """One job that goes on when one or two of its three engines lose a rank, and takes others in; complaints."""
     chance, updates = random.Random(SEED * 1000033 + number), 300
-    flags, shadow = chance.choice(WAYS), chance.choice([[], ["--shadow"]])
+    flags, shadow, repeat = chance.choice(WAYS), chance.choice([[], ["--shadow"]]), chance.choice([[], ["--repeat"]])
     lost, complaints = set(), []
     with jobs.Job(folder, model, TRAIN, ENGINES) as job:
         job.controller("--on-loss", "continue", "--commit", chance.choice(["engine", "rank"]))
-        job.workers("--checksums", *flags, updates=updates, trainer_flags=["--interval", "5ms"], inference_flags=shadow)
+        job.workers("--checksums", *flags, updates=updates, trainer_flags=["--interval", "5ms", *repeat], inference_flags=shadow)
         while not job.processes["inference-0"].updates() and job.processes["controller"].code is None:
             time.sleep(0.005)
         for engine in chance.sample(range(3), chance.choice([1, 2])):
@@ -143,7 +143,7 @@ def lose_engines(number, folder, model, expected, known):
         may_fail = {*(f"inference-{rank}" for rank in lost), *(name for _, name in again)}
         failed = [name for name, code in codes.items() if code and name not in may_fail]
         if failed or complaints:
-            complaints.append(f"job {number} ({flags + shadow}, without {sorted(lost)}): {failed} failed\n{job.said()}")
+            complaints.append(f"job {number} ({flags + shadow + repeat}, without {sorted(lost)}): {failed} failed\n{job.said()}")
     return complaints
 
 
@@ -204,11 +204,11 @@ def lose_trainers(number, folder, model, infer, expected, known):
     """One job that goes on when its trainers are lost, one to three times, one in two where all hold all, and others take their
     places; complaints."""
     chance, updates = random.Random(SEED * 1000039 + number), 400
-    flags, shadow = chance.choice(WAYS), chance.choice([[], ["--shadow"]])
+    flags, shadow, repeat = chance.choice(WAYS), chance.choice([[], ["--shadow"]]), chance.choice([[], ["--repeat"]])
     train, complaints, names = chance.choice([TRAIN, "world=2,fsdp=2,source=sharded"]), [], ["trainer-0", "trainer-1"]
     with jobs.Job(folder, model, train, infer) as job:
         job.controller("--on-loss", "continue", "--commit", chance.choice(["engine", "rank"]))
-        job.workers("--checksums", *flags, updates=updates, trainer_flags=["--interval", "10ms"], inference_flags=shadow)
+        job.workers("--checksums", *flags, updates=updates, trainer_flags=["--interval", "10ms", *repeat], inference_flags=shadow)
         while not job.processes["inference-0"].updates() and job.processes["controller"].code is None:
             time.sleep(0.005)
         losses = chance.choice([1, 2, 3])
@@ -218,7 +218,7 @@ def lose_trainers(number, folder, model, infer, expected, known):
             job.kill(names[rank])
             time.sleep(chance.choice([0, chance.uniform(0, 0.5)]))
             names[rank] = f"again{turn}-{rank}"
-            job.worker("trainer", rank, "--checksums", "--interval", "10ms", *flags, updates=updates, name=names[rank])
+            job.worker("trainer", rank, "--checksums", "--interval", "10ms", *repeat, *flags, updates=updates, name=names[rank])
         codes = job.wait(60)
         for rank in range(job.inference):
             versions = complete(job.digests(rank), expected.digests(1)[0])
@@ -227,7 +227,7 @@ def lose_trainers(number, folder, model, infer, expected, known):
             complaints += wrong_bytes(versions, rank, expected, known)
         failed = [name for name, code in codes.items() if code and name in {"controller", *names, *(f"inference-{rank}" for rank in range(job.inference))}]
         if failed or complaints:
-            complaints.append(f"job {number} ({train}, {flags + shadow}, {names}): {failed} failed\n{job.said()}")
+            complaints.append(f"job {number} ({train}, {flags + shadow + repeat}, {names}): {failed} failed\n{job.said()}")
     return complaints
 
 

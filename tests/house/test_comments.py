@@ -39,7 +39,7 @@ RETIRED = {
     "transform": r"MAKE_(?:VALUES|SCALES|PART_COUNT|FP8_MAX|AMAX_MIN|BLOCK_MAX|TEXT_BYTES)|make_(?:valid|equal|grain_rows|bytes|scales_box|possible|parse|part)|remake\w*|problem_made|pack_made|weft_make|weft_declare_made_piece",
     "path": r"HOW_[A-Z]+|route_how\w*|how_piece|how_bytes",
     "plan": r"book(?:_\w+)?",
-    "replay": r"engine_make_again|verbs_again\w*|signal_again|weft_update_repeat",
+    "replay": r"engine_make_again|verbs_again\w*|signal_again",
     "column, or column group": r"(?:pack|copy)_lanes?|pack_run_lanes|PACK_LANES_MAX",
     "slot, tag or payload": r"mailbox_letter|letter_?of\w*|update_words?",
     "copacked": r"pack_beside|parts_beside",

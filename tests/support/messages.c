@@ -383,6 +383,7 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 	for (size_t i = 0; i < to->away_count; i++)
 		to->away[i] = member(state);
 	to->next = number(state);
+	to->repeat = number(state);
 	to->peers = list(&to->peer_count, sizeof(*to->peers), state);
 	for (size_t i = 0; i < to->peer_count; i++) {
 		to->peers[i].member = member(state);
@@ -391,6 +392,7 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 		to->peers[i].pieces = 1 + (uint32_t)random_below(state, 1000);
 		to->peers[i].transport = memory_format("t%zu", i % 3);
 		NEED(to->peers[i].transport);
+		to->peers[i].fresh = coin(state);
 	}
 	if (to->peer_count == 0)
 		return;
@@ -491,6 +493,7 @@ static void random_small(struct message *message, uint64_t *state)
 		message->u.paused.stopped = coin(state);
 		message->u.paused.next = number(state);
 		message->u.paused.version = number(state);
+		message->u.paused.repeats = coin(state);
 		break;
 	case MESSAGE_LEAVE:
 		message->u.leave.done = coin(state);

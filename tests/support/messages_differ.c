@@ -148,6 +148,7 @@ static const char *plan_peer_differs(const struct plan_peer *a, const struct pla
 	SAME_NUMBER(bytes);
 	SAME_NUMBER(pieces);
 	SAME_TEXT(transport);
+	SAME_NUMBER(fresh);
 	return NULL;
 }
 
@@ -178,6 +179,7 @@ static const char *plan_differs(const struct message_plan *a, const struct messa
 	SAME_NUMBER(update_timeout_ms);
 	SAME_NUMBER(gone);
 	SAME_NUMBER(next);
+	SAME_NUMBER(repeat);
 	SAME_EACH(peers, peer_count, plan_peer_differs);
 	SAME_EACH(rows, row_count, row_differs);
 	return NULL;
@@ -273,6 +275,7 @@ static const char *small_differs(const struct message *a, const struct message *
 		SAME_NUMBER(u.paused.stopped);
 		SAME_NUMBER(u.paused.next);
 		SAME_NUMBER(u.paused.version);
+		SAME_NUMBER(u.paused.repeats);
 		break;
 	case MESSAGE_HEARTBEAT:
 		SAME_NUMBER(u.heartbeat.sequence);

@@ -66,6 +66,11 @@ void simulation_update(struct simulation *simulation, uint64_t version);
 /* That one does. Where the job pauses, as soon as it goes on. */
 void simulation_begin(struct simulation *simulation, uint32_t trainer, uint64_t version);
 
+/* Every running trainer that has nothing under way asks for engines that wait (weft_update_repeat), and sends them what it is to. */
+void simulation_repeat(struct simulation *simulation);
+/* That one does. */
+void simulation_repeat_one(struct simulation *simulation, uint32_t trainer);
+
 void simulation_run(struct simulation *simulation, uint64_t until_ms);
 /* Until all live workers are in the state, at most until then; false if they are not. */
 bool simulation_run_to(struct simulation *simulation, enum worker_state state,

@@ -49,6 +49,8 @@ struct worker {
 	uint64_t past;        /* given up */
 	struct message_pause pause; /* number 0: none is asked for */
 	uint64_t begun, begins; /* trainer: last one, and the one that it has stopped before; 0: none */
+	uint64_t repeating;   /* trainer: the version that it sends once more; 0: none */
+	bool repeats;         /* trainer: it has stopped in weft_update_repeat */
 	uint64_t last_at[2];  /* latest delivery to, from: keeps order */
 };
 

@@ -19,6 +19,7 @@ static void connect_all(struct simulation *simulation, struct worker *worker,
 
 static void begin(struct simulation *simulation, uint32_t index, uint64_t version);
 static void count(struct simulation *simulation, uint32_t index);
+static void send_once_more(struct simulation *simulation, uint32_t index, uint64_t version);
 
 /* Of what all others have begun a rank has nothing, and who was to send it is gone. */
 static void give_up(struct simulation *simulation, uint32_t index, uint64_t version)
@@ -48,7 +49,8 @@ static void pause_if_asked(struct simulation *simulation, uint32_t index)
 				     .number = worker->pause.number,
 				     .done = true,
 				     .next = trainer ? worker->begins : at + 1,
-				     .version = worker->version};
+				     .version = worker->version,
+				     .repeats = worker->repeats};
 
 	if (worker->pause.number && !trainer && worker->gone && done < worker->pause.version) {
 		give_up(simulation, index, worker->pause.version);
@@ -63,7 +65,7 @@ static void pause_if_asked(struct simulation *simulation, uint32_t index)
 static void take_state(struct simulation *simulation, uint32_t index, const struct action *action)
 {
 	struct worker *worker = simulation->workers.items[index];
-	uint64_t version = worker->begins;
+	uint64_t version = worker->repeats ? 0 : worker->begins;
 
 	if (action->state == WORKER_FAILED) {
 		worker->error = action->error;
@@ -75,6 +77,9 @@ static void take_state(struct simulation *simulation, uint32_t index, const stru
 		return;
 	worker->pause.number = 0;
 	worker->begins = 0;
+	if (worker->repeats && worker->plan->repeat)
+		send_once_more(simulation, index, worker->plan->repeat);
+	worker->repeats = false;
 	if (version)
 		begin(simulation, index, version);
 }
@@ -144,10 +149,12 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 						   .next = worker->begun + 1,
 						   .version = worker->version});
 	if (worker->begins && worker->begins < worker->pause.version) {
-		uint64_t version = worker->begins;
+		uint64_t version = worker->repeats ? 0 : worker->begins;
 
 		worker->begins = 0;
-		begin(simulation, index, version);
+		worker->repeats = false;
+		if (version)
+			begin(simulation, index, version);
 	} else {
 		pause_if_asked(simulation, index);
 	}
@@ -378,6 +385,7 @@ static void ended(struct simulation *simulation, uint32_t index, uint64_t versio
 	struct worker *worker = simulation->workers.items[index];
 
 	worker->version = version;
+	worker->repeating = 0;
 	simulation_line(simulation, "%s %s version %llu", worker->name,
 			worker->what.role == ROLE_TRAINER ? "ends" : "publishes",
 			(unsigned long long)version);
@@ -420,6 +428,40 @@ static void begin(struct simulation *simulation, uint32_t index, uint64_t versio
 		schedule_write(simulation, index, 0, version);
 	else
 		ended(simulation, index, version);
+}
+
+static void send_once_more(struct simulation *simulation, uint32_t index, uint64_t version)
+{
+	struct worker *worker = simulation->workers.items[index];
+
+	simulation_line(simulation, "%s sends version %llu once more", worker->name,
+			(unsigned long long)version);
+	assert_int_equal(version, worker->version);
+	worker->repeating = version;
+	if (worker->plan->peer_count)
+		schedule_write(simulation, index, 0, version);
+}
+
+void simulation_repeat_one(struct simulation *simulation, uint32_t trainer)
+{
+	struct worker *worker = simulation->workers.items[trainer];
+
+	if (!worker_runs(worker) || worker->begins || worker->repeating ||
+	    worker->begun != worker->version || !worker->version || !worker->pause.number ||
+	    worker->begun + 1 < worker->pause.version)
+		return;
+	simulation_line(simulation, "%s pauses after version %llu", worker->name,
+			(unsigned long long)worker->version);
+	worker->repeats = true;
+	worker->begins = worker->begun + 1;
+	pause_if_asked(simulation, trainer);
+}
+
+void simulation_repeat(struct simulation *simulation)
+{
+	for (uint32_t i = 0; i < simulation->workers.count; i++)
+		if (simulation->workers.items[i]->what.role == ROLE_TRAINER)
+			simulation_repeat_one(simulation, i);
 }
 
 void simulation_begin(struct simulation *simulation, uint32_t trainer, uint64_t version)
@@ -470,6 +512,14 @@ static bool has_another(struct simulation *simulation, uint32_t index, uint64_t 
 	return worker->arrived && worker->arriving != version;
 }
 
+static void next_write(struct simulation *simulation, const struct event *event)
+{
+	if (event->peer + 1 < simulation->workers.items[event->to]->plan->peer_count)
+		schedule_write(simulation, event->to, event->peer + 1, event->version);
+	else
+		ended(simulation, event->to, event->version);
+}
+
 void worker_writes(struct simulation *simulation, const struct event *event)
 {
 	struct worker *worker = simulation->workers.items[event->to];
@@ -478,6 +528,10 @@ void worker_writes(struct simulation *simulation, const struct event *event)
 
 	if (!worker_runs(worker))
 		return;
+	if (worker->repeating && !worker->plan->peers[event->peer].fresh) {
+		next_write(simulation, event);
+		return;
+	}
 	target = find_running(simulation, worker->plan->peers[event->peer].member);
 	if ((target == CONTROLLER &&
 	     is_on_its_way(simulation, worker->plan->peers[event->peer].member)) ||
@@ -492,10 +546,7 @@ void worker_writes(struct simulation *simulation, const struct event *event)
 		signal->version = event->version;
 		signal->digest = worker->plan->digest;
 	}
-	if (event->peer + 1 < worker->plan->peer_count)
-		schedule_write(simulation, event->to, event->peer + 1, event->version);
-	else
-		ended(simulation, event->to, event->version);
+	next_write(simulation, event);
 }
 
 /* All that comes is here: it is the version, or is given up. */

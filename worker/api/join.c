@@ -65,6 +65,31 @@ void join_undo(struct weft_worker *worker)
 	epoch_release(&worker->epoch);
 }
 
+/* Rows of one table differ in their order alone, and by that they are numbered. */
+static bool sends_the_same(const struct epoch *epoch, const struct message_plan *plan)
+{
+	bool same =
+		digest_equal(epoch->digest, plan->digest) && epoch->row_count == plan->row_count;
+
+	for (size_t i = 0; same && i < plan->row_count; i++)
+		same = epoch->rows[i].peer == plan->rows[i].peer &&
+		       epoch->rows[i].ordinal == plan->rows[i].ordinal;
+	return same;
+}
+
+/* What the full replica holds can be sent again under the plan that comes, if that sends the same. */
+static void keep_replica(struct weft_worker *worker, const struct message_plan *plan)
+{
+	struct epoch *epoch = worker->epoch;
+
+	if (!epoch)
+		return;
+	if (!sends_the_same(epoch, plan))
+		send_plan_drop_kept(&worker->kept, worker->device);
+	else if (!worker->kept.version)
+		send_plan_keep(&epoch->send, sender_whole(&worker->sender), &worker->kept);
+}
+
 int join_open(struct weft_worker *worker, const struct message_plan *plan,
 	      struct message_endpoints *endpoints, struct error *error)
 {
@@ -80,6 +105,7 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 		.ranges = &worker->ranges,
 		.ring_bytes = worker->ring_bytes,
 		.full = worker->full,
+		.kept = &worker->kept,
 		.host_ring = worker->host_ring,
 		.device = worker->device,
 		.layout = &worker->layout,
@@ -93,6 +119,8 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 	rc = worker->self.role == ROLE_INFERENCE
 		     ? waiter_fence_gone(&worker->waiter, FENCE_MS, error)
 		     : 0;
+	transport_domain_keep_mapped(worker->domain, true); /* join_connected ends it */
+	keep_replica(worker, plan);
 	join_undo(worker);
 	/* the plan before this one is over, but perhaps not for all who wrote for it */
 	if (!rc)
@@ -102,6 +130,7 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 
 int join_connected(struct weft_worker *worker, struct error *error)
 {
+	transport_domain_keep_mapped(worker->domain, false);
 	return worker->self.role == ROLE_TRAINER
 		       ? sender_open(&worker->sender, worker->epoch, worker->pack_threads, error)
 		       : waiter_open(&worker->waiter, worker->epoch, &worker->health,
@@ -140,6 +169,7 @@ static int take_plan(struct weft_worker *worker, struct error *error)
 	atomic_store(&worker->next, worker->epoch->plan->next);
 	if (worker->self.role != ROLE_TRAINER)
 		return 0;
+	send_plan_map_targets(&worker->epoch->send, worker->epoch);
 	if (!worker->wanted)
 		worker->wanted = pool_array(&worker->texts, count + 1, sizeof(*worker->wanted));
 	if (!worker->wanted)
@@ -267,11 +297,13 @@ static bool goes_on_without(struct weft_worker *worker, enum control_request req
 	return true;
 }
 
-int join_pause(struct weft_worker *worker, uint64_t next, uint64_t version, struct error *error)
+int join_pause(struct weft_worker *worker, uint64_t next, uint64_t version, bool repeats,
+	       struct error *error)
 {
 	uint64_t from;
 	uint32_t number = control_pause(worker->control, &from);
-	int rc = number ? control_paused(worker->control, number, next, version, error) : 0;
+	int rc =
+		number ? control_paused(worker->control, number, next, version, repeats, error) : 0;
 
 	worker->pausing = !rc;
 	return rc;

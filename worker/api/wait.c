@@ -11,7 +11,7 @@ static int pause(struct weft_worker *worker, struct error *error)
 
 	control_pause(worker->control, &ended);
 	return join_pause(worker, next > ended ? next : ended + 1,
-			  versions_published(&worker->versions), error);
+			  versions_published(&worker->versions), false, error);
 }
 
 static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_t timeout_ms,

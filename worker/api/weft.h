@@ -144,6 +144,7 @@ WEFT_API int weft_open(weft_worker **worker, const weft_options *options, weft_e
  *
  *     weft_join                 call it again: it goes on where it was, and so does its deadline
  *     weft_update_begin         nothing was begun: begin again
+ *     weft_update_repeat        call it again
  *     weft_update_wait          as after its deadline: memory is open, the rank tainted (without
  *                               shadow), what arrived still counts when the same version is waited for. Before
  *                               the engine's other ranks were there nothing has happened; once the hook is
@@ -394,7 +395,8 @@ WEFT_API int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_err
 
 /* ---- updates: trainer ---- */
 
-/* Starts version `version`: larger than any before (else WEFT_E_VERSION; gaps are fine). Waits
+/* Starts version `version`: larger than any before (else WEFT_E_VERSION; gaps are fine), or the one that
+ * weft_update_repeat named. Waits
  * until every inference rank of the plan accepts it, i.e. until each is inside
  * weft_update_wait for it. Where an engine comes back to the job all trainers and ranks
  * meet here and in weft_update_wait, and it returns when that engine takes part. */
@@ -443,6 +445,13 @@ WEFT_API int weft_update_end(weft_worker *worker, weft_error *error);
  * written into it, or where inference ranks want different bytes of one parameter from this trainer
  * (their homes keep the last rank's). */
 WEFT_API int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error);
+/* Between two updates, while a trainer has nothing to send: where an engine waits to come in, it comes in now, and *version is
+ * what all trainers are to send once more, as any update (begin, write, end): the last one that was ended, to that engine alone. Its
+ * ranks wait for it; all others have it, take no part, and are in weft_update_wait for their next one (they pause there). 0: nobody waits, or a trainer began the next update meanwhile and the
+ * engine has that one. Trainers call it together, as they begin updates: where one waits in it, the others are waited for, here or in
+ * weft_update_begin, for the update timeout. Else it returns at once, and may be asked as often as one likes. WEFT_E_STATE while an
+ * update is open. */
+WEFT_API int weft_update_repeat(weft_worker *worker, uint64_t *version, weft_error *error);
 /* Gives the update up: targets are told, stay tainted, and accept a later version. WEFT_E_STATE while
  * another call is writing. */
 WEFT_API int weft_update_abort(weft_worker *worker, const char *why, weft_error *error);

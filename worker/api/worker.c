@@ -391,6 +391,7 @@ int weft_close(weft_worker **where)
 	if (worker->device) /* before what may wait for the device */
 		device_let_go(worker->device);
 	join_undo(worker);
+	send_plan_drop_kept(&worker->kept, worker->device);
 	params_close(&worker->params);
 	ranges_close(&worker->ranges);
 	rc = declare_check_memory(worker, &error);

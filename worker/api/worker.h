@@ -70,6 +70,7 @@ struct weft_worker {
 
 	struct params params;             /* inference; from join on */
 	struct epoch *epoch;              /* from the plan on; in a pause NULL between two */
+	struct kept_replica kept;         /* trainer, in a pause: of the plan before */
 	bool pausing;                     /* a call of an update has stopped for another plan, and the next one goes on there */
 	_Atomic uint64_t next;            /* message_plan.next of the plan that runs */
 	bool *wanted;                     /* trainer, from join on: by id, whether a plan wanted it so far */
@@ -154,7 +155,7 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 int join_connected(struct weft_worker *worker, struct error *error);
 /* The job makes a pause: the host has stopped for it, as message_paused says. Nothing else may be done until join_again says
  * 0: there is a plan again, and the call goes on. Without block WEFT_AGAIN. */
-int join_pause(struct weft_worker *worker, uint64_t next, uint64_t version, struct error *error);
+int join_pause(struct weft_worker *worker, uint64_t next, uint64_t version, bool repeats, struct error *error);
 int join_again(struct weft_worker *worker, bool block, struct error *error);
 /* The host's memory is its own again, or declare_check_memory says who may still write it. */
 void join_undo(struct weft_worker *worker);

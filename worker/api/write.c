@@ -19,7 +19,7 @@ static int begin(weft_worker *worker, const char *call, uint64_t version, bool b
 			rc = sender_begin(&worker->sender, version, block, &inner);
 		if (rc != SENDER_PAUSES)
 			break;
-		rc = join_pause(worker, version, worker->sender.ended, &inner);
+		rc = join_pause(worker, version, worker->sender.ended, false, &inner);
 	}
 	return worker_answer(worker, rc, &inner, error);
 }
@@ -193,11 +193,46 @@ int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error)
 	if (!rc)
 		rc = sender_replay(&worker->sender, version, &inner);
 	if (rc == SENDER_PAUSES) {
-		rc = join_pause(worker, version, worker->sender.ended, &inner);
+		rc = join_pause(worker, version, worker->sender.ended, false, &inner);
 		if (!rc)
 			rc = join_again(worker, true, &inner);
 		if (!rc)
 			rc = sender_replay(&worker->sender, version, &inner);
+	}
+	return worker_answer(worker, rc, &inner, error);
+}
+
+/* Who has not ended what it began last has nothing to send once more. */
+static int repeat(weft_worker *worker, uint64_t *version, struct error *error)
+{
+	struct sender *sender = &worker->sender;
+	uint64_t ended = sender->ended, from;
+	int rc = sender_check_between(sender, error);
+
+	if (rc || (!worker->pausing && !control_pause(worker->control, &from)))
+		return rc;
+	if (!worker->pausing &&
+	    (!ended || ended != sender->schedule.last_version || ended + 1 < from))
+		return 0;
+	if (!worker->pausing)
+		rc = join_pause(worker, ended + 1, ended, true, error);
+	if (!rc)
+		rc = join_again(worker, true, error);
+	if (!rc)
+		*version = sender->schedule.repeat;
+	return rc;
+}
+
+int weft_update_repeat(weft_worker *worker, uint64_t *version, weft_error *error)
+{
+	struct error inner;
+	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_repeat", &inner);
+
+	if (!rc && !version)
+		rc = error_set(&inner, ERROR_USAGE, "weft_update_repeat: version is NULL");
+	if (!rc) {
+		*version = 0;
+		rc = repeat(worker, version, &inner);
 	}
 	return worker_answer(worker, rc, &inner, error);
 }

@@ -28,7 +28,7 @@ struct post {
 	uint64_t version, next;
 	uint32_t attempt, number;
 	struct member member;
-	bool done;
+	bool done, repeats;
 };
 
 struct control {
@@ -298,7 +298,8 @@ static bool take_posts(struct control *control)
 					      .attempt = post.attempt,
 					      .number = post.number,
 					      .member = post.member,
-					      .done = post.done};
+					      .done = post.done,
+					      .repeats = post.repeats};
 		step(control, &event);
 		endpoints_fini(&post.endpoints);
 	}
@@ -542,13 +543,14 @@ uint32_t control_pause(struct control *control, uint64_t *version)
 }
 
 int control_paused(struct control *control, uint32_t number, uint64_t next, uint64_t version,
-		   struct error *error)
+		   bool repeats, struct error *error)
 {
 	struct post event = {.type = WORKER_EVENT_PAUSED,
 			     .number = number,
 			     .done = true,
 			     .next = next,
-			     .version = version};
+			     .version = version,
+			     .repeats = repeats};
 
 	pthread_mutex_lock(&control->lock);
 	/* unless it is asked for another version by now: then it goes on up to that one */

@@ -76,7 +76,8 @@ uint64_t control_over(const struct control *control);
 /* A trainer begins that version unless control_pause, which it asks next, says otherwise. */
 void control_begins(struct control *control, uint64_t version);
 /* The host has stopped for it, and comes to control_next until that says CONTROL_RUN; see message_paused. */
-int control_paused(struct control *control, uint32_t number, uint64_t next, uint64_t version, struct error *error);
+int control_paused(struct control *control, uint32_t number, uint64_t next, uint64_t version, bool repeats,
+		   struct error *error);
 /* [any thread] Counts what the controller has asked of the host since it ran. */
 uint32_t control_news(const struct control *control);
 bool control_running(const struct control *control);

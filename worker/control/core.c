@@ -156,8 +156,8 @@ static void take_paused(struct worker_core *core, const struct worker_event *eve
 	if (core->state != WORKER_RUN || event->number != core->pause.number ||
 	    (event->done && event->next && event->next < core->pause.version))
 		return;
-	core->paused =
-		(struct message_paused){event->number, event->done, event->next, event->version};
+	core->paused = (struct message_paused){event->number, event->done, event->next,
+					       event->version, event->repeats};
 	say_latest(core);
 }
 

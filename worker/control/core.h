@@ -77,7 +77,7 @@ struct worker_event {
 	uint64_t version, next;
 	uint32_t attempt, number;
 	struct member member;
-	bool done;
+	bool done, repeats;
 };
 
 enum worker_action_type {

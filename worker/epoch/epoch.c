@@ -18,6 +18,9 @@ int epoch_open(struct epoch **out, const struct epoch_options *options,
 		return memory_error(error, "opening endpoints", sizeof(*epoch));
 	epoch->options = *options;
 	epoch->plan = plan;
+	epoch->digest = plan->digest;
+	epoch->rows = plan->rows;
+	epoch->row_count = plan->row_count;
 	epoch->sums = plan->checksums;
 	epoch->holders = 1;
 	epoch->wait_ms = options->update_timeout_ms ? options->update_timeout_ms

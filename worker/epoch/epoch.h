@@ -39,6 +39,7 @@ struct epoch_options {
 	const struct ranges *ranges;
 	uint64_t ring_bytes;
 	bool full;
+	struct kept_replica *kept;     /* full: taken by who connects */
 	const struct device *device;   /* tensors lie in its memory; NULL: in the host's */
 	bool host_ring;                /* with a device: the ring is pinned memory of the host, wherever NICs could read */
 	/* inference rank */
@@ -68,7 +69,10 @@ struct peer {
 
 struct epoch {
 	struct epoch_options options;
-	const struct message_plan *plan;   /* the control core's, which outlives it */
+	const struct message_plan *plan;   /* the control core's, which outlives it; when there is another plan, that one */
+	struct digest digest;              /* of its own, */
+	const struct plan_row *rows;       /* and its rows, there until the next one's endpoints are told */
+	size_t row_count;
 	bool sums;                         /* pieces are summed */
 	uint32_t wait_ms;                  /* default of waits inside updates */
 	struct peer *peers;                /* as plan->peers: those that bytes go to or come from, */
@@ -140,7 +144,7 @@ int peer_check_alive(const struct peer *peer, struct error *error);
 /* ---- peers.c: steps of the above ---- */
 
 int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct error *error);
-/* Numbers the pieces of all pairs, and allocates one checksum each where they are wanted: without
+/* Numbers the pieces of all pairs, and allocates one checksum each where they are wanted, unless there is a region: without
  * checksums, or without pieces, both stay NULL. */
 int peers_open_sums(struct epoch *epoch, struct transport_region **region, uint64_t **sums,
 		    struct error *error);

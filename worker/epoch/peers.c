@@ -221,8 +221,9 @@ int peers_open_sums(struct epoch *epoch, struct transport_region **region, uint6
 	}
 	if (!epoch->sums || !slots)
 		return 0;
-	rc = transport_region_allocate(epoch->options.domain, slots * sizeof(uint64_t), region,
-				       error);
+	rc = *region ? 0
+		     : transport_region_allocate(epoch->options.domain, slots * sizeof(uint64_t),
+						 region, error);
 	if (rc)
 		return error_wrap(error, "memory for %llu checksums", (unsigned long long)slots);
 	*sums = transport_region_memory(*region);

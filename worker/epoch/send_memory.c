@@ -156,6 +156,7 @@ static int open_ring(struct send_plan *plan, const struct epoch *epoch, uint64_t
 static int open_homes(struct send_plan *plan, const struct epoch *epoch, struct error *error)
 {
 	struct full_place *places = pool_array(&plan->pool, plan->source_count, sizeof(*places));
+	struct kept_replica *kept = epoch->options.kept;
 	int rc;
 
 	if (!places)
@@ -171,6 +172,13 @@ static int open_homes(struct send_plan *plan, const struct epoch *epoch, struct 
 	rc = full_open(&plan->homes, places, plan->source_count, error);
 	if (rc || !plan->homes.bytes)
 		return rc;
+	if (kept->version) {
+		plan->replica_region = kept->homes;
+		plan->sums_region = kept->sums;
+		plan->kept_version = kept->version;
+		*kept = (struct kept_replica){0};
+		return 0;
+	}
 	return allocate_near(plan, epoch, plan->homes.bytes, &plan->replica_region, error);
 }
 
@@ -243,6 +251,23 @@ static int open_merges(struct send_plan *plan, const struct epoch *epoch, uint64
 	return rc ? error_wrap(error, "%llu bytes to merge small pieces in",
 			       (unsigned long long)all)
 		  : 0;
+}
+
+void send_plan_keep(struct send_plan *plan, uint64_t version, struct kept_replica *kept)
+{
+	if (!plan->full || !version || !plan->replica_region)
+		return;
+	*kept = (struct kept_replica){plan->replica_region, plan->sums_region, version};
+	plan->replica_region = plan->sums_region = NULL;
+}
+
+void send_plan_drop_kept(struct kept_replica *kept, const struct device *device)
+{
+	if (kept->homes && device)
+		device_unpin(device, transport_region_memory(kept->homes));
+	transport_region_close(&kept->homes);
+	transport_region_close(&kept->sums);
+	*kept = (struct kept_replica){0};
 }
 
 void send_plan_close_memory(struct send_plan *plan)

@@ -4,6 +4,8 @@
 #include "base/memory.h"
 #include <string.h>
 
+#define MAP_BYTES_MIN 65536u /* a call for less costs what it saves */
+
 /* ---- rows ---- */
 
 const char *send_plan_name(const struct epoch *epoch, uint32_t id)
@@ -159,6 +161,20 @@ static int resolve_rows(struct send_plan *plan, const struct epoch *epoch, struc
 	for (size_t i = 0; i < rows && !rc; i++)
 		rc = resolve_row(plan, epoch, i, error);
 	return rc;
+}
+
+void send_plan_map_targets(const struct send_plan *plan, const struct epoch *epoch)
+{
+	for (size_t i = 0; i < plan->row_count && !plan->device; i++) {
+		const struct plan_row *row = &epoch->plan->rows[i];
+		const struct send_target *target = &plan->targets[plan->rows[i].target];
+		uint64_t bytes = spread_span(&row->spread, row->bytes);
+
+		for (uint32_t c = 0; c < epoch->peers[row->peer].theirs->copies; c++)
+			if (target[c].pointer && bytes >= MAP_BYTES_MIN &&
+			    !transport_remote_kept(target[c].remote))
+				memory_map_pages(target[c].pointer + target[c].offset, bytes);
+	}
 }
 
 static const struct send_source *source_of(const struct send_plan *plan, size_t row)

@@ -60,6 +60,12 @@ struct send_row {
 	bool by_device : 1;            /* or a GPU's kernel stores it there: no task's affair */
 };
 
+/* What the full replica held under the plan before, if this one sends the same: see send_plan_keep. */
+struct kept_replica {
+	struct transport_region *homes, *sums;
+	uint64_t version;              /* 0: nothing */
+};
+
 struct send_plan {
 	struct pool pool;              /* of all arrays here */
 	struct send_row *rows;         /* send order */
@@ -84,6 +90,7 @@ struct send_plan {
 	bool scheduled;                /* some row is not by_device */
 	bool full;                     /* the replica keeps everything */
 	struct full homes;             /* full: by source; its groups are never taken */
+	uint64_t kept_version;         /* that these hold from the plan before; 0: none */
 	uint64_t ring_bytes;           /* that one update puts into the ring, its limit at most */
 	struct transport_region *replica_region; /* of the ring, or of all homes */
 	struct transport_region *scratch_region; /* followers' bytes */
@@ -103,6 +110,12 @@ struct send_plan {
  * only moves bytes. Whatever it returns, send_plan_close. */
 int send_plan_open(struct send_plan *plan, struct epoch *epoch, struct error *error);
 void send_plan_close(struct send_plan *plan);
+/* Before it closes: its homes hold that version, whole, and the plan that comes next is the same. */
+void send_plan_keep(struct send_plan *plan, uint64_t version, struct kept_replica *kept);
+void send_plan_drop_kept(struct kept_replica *kept, const struct device *device);
+/* The first store into each page of a peer's memory would be a fault, which takes longer than the copy: maps those that were not
+ * mapped before. When the job runs, so that nobody waits for it who does not wait for this trainer. */
+void send_plan_map_targets(const struct send_plan *plan, const struct epoch *epoch);
 
 /* ---- send_plan.c and its parts, in the order of their calls ---- */
 

@@ -53,6 +53,8 @@ static const struct option_row {
 	 "version of the first update, at least 1 (default 1)"},
 	{"interval", NULL, "TIME", KIND_PAUSE, AT(interval_ms),
 	 "a trainer's pause between updates (default 0)"},
+	{"repeat", NULL, NULL, KIND_FLAG, AT(repeat),
+	 "trainer: in that pause engines that come back are sent the last version; give it to all trainers"},
 	{"transport", "WEFT_TRANSPORT", "NAME", KIND_TEXT, AT(transport),
 	 "shm (default), cuda, verbs, tcp or efa: a requirement, never changed silently; or a list as "
 	 "shm,verbs,tcp (auto: shm,verbs), of which each pair uses the first that both sides have and "

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#define REPEAT_MS 20u
+
 /* One buffer for all wanted tensors; data[id] points into it. Before join nobody knows yet which
  * are wanted, so it has room for all. On a GPU, the host has room for the largest one. */
 static int map_tensors(struct player *player, bool joined, weft_error *error)
@@ -122,29 +124,68 @@ int trainer_register(struct player *player, weft_error *error)
 	return weft_source_register(player->worker, &memory, error);
 }
 
+static int send(struct player *player, uint64_t version, weft_error *error)
+{
+	int rc = weft_update_begin(player->worker, version, error);
+
+	if (!rc)
+		rc = weft_update_write_all(player->worker, player->data, player->tensors,
+					   sizeof(*player->data), error);
+	if (!rc)
+		rc = weft_update_end(player->worker, error);
+	if (!rc)
+		figures_update(player, version);
+	return rc;
+}
+
+/* A full replica that has it all needs no tensors; those are what they were. */
+static int send_again(struct player *player, uint64_t version, weft_error *error)
+{
+	int rc = weft_update_replay(player->worker, version, error);
+
+	if (rc == -WEFT_E_STATE)
+		return send(player, version, error);
+	if (!rc)
+		figures_update(player, version);
+	return rc;
+}
+
+/* A signal ends it. */
+static int pause(struct player *player, uint64_t ms, weft_error *error)
+{
+	bool repeats = player->arguments.repeat;
+	int rc = 0;
+
+	for (;;) {
+		uint64_t slice_ms = repeats && ms > REPEAT_MS ? REPEAT_MS : ms, lacking = 0;
+		struct timespec slice = {(time_t)(slice_ms / 1000),
+					 (long)(slice_ms % 1000) * 1000000};
+
+		if (repeats)
+			rc = weft_update_repeat(player->worker, &lacking, error);
+		if (!rc && lacking)
+			rc = send_again(player, lacking, error);
+		if (rc || !ms || nanosleep(&slice, NULL))
+			return rc;
+		ms -= slice_ms;
+	}
+}
+
 int trainer_run(struct player *player, weft_error *error)
 {
 	const struct arguments *a = &player->arguments;
-	const struct timespec pause = {(time_t)(a->interval_ms / 1000),
-				       (long)(a->interval_ms % 1000) * 1000000};
 	int rc = player->data ? 0 : map_tensors(player, true, error);
 	uint64_t next = weft_next_version(player->worker);
 	/* a trainer that comes to a job that runs goes on where the others are */
 	uint64_t first = next > a->first_version ? next : a->first_version;
 
 	for (uint64_t version = first; version < a->first_version + a->updates && !rc; version++) {
-		if (version > first) /* a signal ends the pause */
-			nanosleep(&pause, NULL);
-		rc = make_version(player, version, error);
+		if (version > first)
+			rc = pause(player, a->interval_ms, error);
 		if (!rc)
-			rc = weft_update_begin(player->worker, version, error);
+			rc = make_version(player, version, error);
 		if (!rc)
-			rc = weft_update_write_all(player->worker, player->data, player->tensors,
-						   sizeof(*player->data), error);
-		if (!rc)
-			rc = weft_update_end(player->worker, error);
-		if (!rc)
-			figures_update(player, version);
+			rc = send(player, version, error);
 	}
 	return rc;
 }

@@ -284,7 +284,7 @@ static bool post(struct schedule *schedule, struct task *task, uint64_t now_ns, 
 		if (!plan->rows[row].stored)
 			break;
 	}
-	if (plan->rows[row].landed && !schedule->links[plan->rows[row].peer].gone)
+	if (plan->rows[row].landed && !link_out(&schedule->links[plan->rows[row].peer]))
 		return schedule_land(schedule, task, row, now_ns, step);
 	*step = (struct step){.kind = STEP_POST,
 			      .row = row,
@@ -311,7 +311,7 @@ static void posted(struct schedule *schedule, struct task *task, uint32_t peer, 
 
 	WEFT_ASSERT(!task->held || slot_of(schedule, task)->packed);
 	if (schedule->options.plan->rows[row_of(schedule, task)].landed &&
-	    !schedule->links[peer].gone && !schedule_landed(schedule, task, peer))
+	    !link_out(&schedule->links[peer]) && !schedule_landed(schedule, task, peer))
 		return;
 	task->landed = 0;
 	task->placed = false;
@@ -488,7 +488,7 @@ bool schedule_for_nobody(const struct schedule *schedule, const struct step *ste
 		(step->kind == STEP_WAIT && (step->wait == WAIT_WRITE || step->wait == WAIT_FLUSH ||
 					     step->wait == WAIT_TAKEN));
 
-	if (!to_peer || !schedule->links[step->peer].gone)
+	if (!to_peer || !link_out(&schedule->links[step->peer]))
 		return false;
 	*event = (struct event){.kind = EVENT_COMPLETED, .peer = step->peer};
 	if (step->kind == STEP_POST)

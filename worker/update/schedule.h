@@ -154,7 +154,13 @@ struct send_link {
 	uint64_t used_opening;        /* the opening of our last begin */
 	uint64_t posted;              /* writes */
 	bool gone;
+	bool fresh;                   /* it came in with the plan */
+	bool rests;                   /* it has the version that is sent once more: as if it were gone, until that ends */
 };
+static inline bool link_out(const struct send_link *link)
+{
+	return link->gone || link->rests;
+}
 
 /* What is in a peer's window, which it empties; entries are counted from 0 in each version.
  *
@@ -200,6 +206,7 @@ struct schedule {
 	struct pool pool;             /* of all arrays here */
 	enum update_state state;
 	uint64_t version, last_version;
+	uint64_t repeat;              /* the last one, where it may be begun once more for links that are fresh; else 0 */
 	uint64_t whole_version;       /* that the full replica holds, whole; 0: none */
 	bool changed;                 /* what somebody may wait for; the caller wakes them, resets it */
 	bool failed;                  /* for good */
@@ -252,6 +259,8 @@ bool schedule_telling(const struct task *task);
 /* ---- what a call checks before it begins; ERROR_* with the message ---- */
 
 int schedule_check_begin(const struct schedule *schedule, uint64_t version, struct error *error);
+/* After that: who takes no part in the version. */
+void schedule_rest(struct schedule *schedule, uint64_t version);
 /* CALL_WRITE, CALL_DRAIN: an update is open. `call` is for the message. */
 int schedule_check_open(const struct schedule *schedule, const char *call, struct error *error);
 /* CALL_END, CALL_ABORT: and nobody is writing. */

@@ -73,7 +73,7 @@ int schedule_open_windows(struct schedule *schedule, struct error *error)
 	int rc = 0;
 
 	for (uint32_t p = 0; p < plan->peer_count && !rc; p++)
-		if (plan->lands && plan->lands[p] && !schedule->links[p].gone)
+		if (plan->lands && plan->lands[p] && !link_out(&schedule->links[p]))
 			rc = open_window(schedule, p, error);
 	return rc;
 }

@@ -31,8 +31,8 @@ static bool permitted(const struct send_link *link)
 
 static bool accepts(const struct send_link *link, uint64_t version)
 {
-	return link->gone || (permitted(link) && version >= link->accept.min_version &&
-			      version <= link->accept.max_version);
+	return link_out(link) || (permitted(link) && version >= link->accept.min_version &&
+				  version <= link->accept.max_version);
 }
 
 bool schedule_accepts(const struct schedule *schedule, uint32_t peer, uint64_t version)
@@ -81,10 +81,12 @@ static int open_version(struct schedule *schedule, uint64_t version, struct erro
 	if (rc)
 		return rc;
 	WEFT_ASSERT_OP(schedule->state, ==, UPDATE_CLOSED);
-	WEFT_ASSERT_OP(version, >, schedule->last_version);
+	WEFT_ASSERT(version > schedule->last_version || version == schedule->repeat);
 	WEFT_ASSERT(!schedule->calls && !schedule->writers);
 	for (size_t p = 0; p < plan->peer_count; p++)
-		schedule->links[p].used_opening = schedule->links[p].accept.opening;
+		if (!schedule->links[p].rests)
+			schedule->links[p].used_opening = schedule->links[p].accept.opening;
+	schedule->repeat = 0;
 	schedule->unsubmitted = 0;
 	for (uint32_t t = 0; t < plan->tensor_count; t++) {
 		schedule->submitted[t] = false;
@@ -117,7 +119,7 @@ static struct step begin(struct schedule *schedule, struct call *call, const str
 		const struct send_link *link = &schedule->links[p];
 
 		all = all && accepts(link, call->version);
-		if (link->gone || !permitted(link) || link->accept.min_version <= call->version)
+		if (link_out(link) || !permitted(link) || link->accept.min_version <= call->version)
 			continue;
 		error_set(call->error, ERROR_VERSION,
 			  "update %llu: %s accepts version %llu and later only",
@@ -299,7 +301,7 @@ static struct step close_version(struct schedule *schedule, struct task *task,
 		for (;
 		     call->phase != PHASE_HALVES && call->peer < schedule->options.plan->peer_count;
 		     call->peer++, answered = call->sampled = false)
-			if (!schedule->links[call->peer].gone &&
+			if (!link_out(&schedule->links[call->peer]) &&
 			    peer_step(schedule, task, answered, event->now_ns, &step))
 				return step;
 		if (call->phase == PHASE_HALVES) /* which had no deadline of ours */
@@ -342,7 +344,7 @@ int schedule_check_begin(const struct schedule *schedule, uint64_t version, stru
 				 "update %llu is still open; end or abort it before update %llu",
 				 (unsigned long long)schedule->version,
 				 (unsigned long long)version);
-	if (version <= schedule->last_version)
+	if (version <= schedule->last_version && version != schedule->repeat)
 		return error_set(error, ERROR_VERSION,
 				 "update %llu: versions grow, and the last one begun here was %llu",
 				 (unsigned long long)version,
@@ -447,6 +449,14 @@ int schedule_check_replay(const struct schedule *schedule, struct error *error)
 					 schedule->options.tensor_names[plan->sources[s].tensor]);
 	}
 	return 0;
+}
+
+void schedule_rest(struct schedule *schedule, uint64_t version)
+{
+	bool repeats = schedule->repeat && version == schedule->repeat;
+
+	for (size_t p = 0; p < schedule->options.plan->peer_count; p++)
+		schedule->links[p].rests = repeats && !schedule->links[p].fresh;
 }
 
 void schedule_submit(struct schedule *schedule, uint32_t tensor)

@@ -99,6 +99,9 @@ static void drop_late(struct sender *sender, const struct call *call)
 	for (uint32_t p = 0; p < peers; p++)
 		accepted += !sender->epoch->peers[p].gone &&
 			    schedule_accepts(&sender->schedule, p, call->version);
+	/* who has the version that is sent once more needs nothing of this trainer meanwhile */
+	if (call->version == sender->schedule.repeat)
+		accepted++;
 	for (uint32_t p = 0; p < peers && accepted; p++) {
 		if (schedule_accepts(&sender->schedule, p, call->version))
 			continue;
@@ -134,7 +137,7 @@ static int ask_begin(struct sender *sender, struct task *task, struct step *step
 	pthread_mutex_lock(&sender->lock);
 	executor_hear_gone(sender);
 	for (uint32_t p = 0; p < sender->epoch->peer_count && !rc; p++)
-		if (!sender->epoch->peers[p].gone)
+		if (!sender->epoch->peers[p].gone && !sender->schedule.links[p].rests)
 			rc = ask_peer(sender, task, p, error);
 	if (!rc && event.now_ns >= sender->attempt.begin_ns + executor_wait_ms(sender) * 1000000ull)
 		drop_late(sender, task->own);
@@ -212,6 +215,8 @@ int sender_begin(struct sender *sender, uint64_t version, bool block, struct err
 		start_attempt(sender, version);
 	pthread_mutex_lock(&sender->lock);
 	rc = schedule_check_begin(&sender->schedule, version, error);
+	if (!rc)
+		schedule_rest(&sender->schedule, version);
 	pthread_mutex_unlock(&sender->lock);
 	call_init(&call, CALL_BEGIN, sender->attempt.deadline_ns, error);
 	call.version = version;
@@ -564,6 +569,19 @@ int sender_abort(struct sender *sender, const char *why, struct error *error)
 			   "weft_update_abort again",
 			   error);
 	return rc ? failed(sender, error) : 0;
+}
+
+int sender_check_between(struct sender *sender, struct error *error)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&sender->lock);
+	if (sender->epoch && sender->schedule.state != UPDATE_CLOSED)
+		rc = error_set(error, ERROR_STATE,
+			       "weft_update_repeat: update %llu is open; end or abort it first",
+			       (unsigned long long)sender->schedule.version);
+	pthread_mutex_unlock(&sender->lock);
+	return rc;
 }
 
 int sender_replay(struct sender *sender, uint64_t version, struct error *error)

@@ -27,10 +27,14 @@ int sender_write_bucket(struct sender *sender, const struct bucket_slice *slices
 int sender_drain(struct sender *sender, struct error *error);
 int sender_end(struct sender *sender, struct error *error);
 int sender_abort(struct sender *sender, const char *why, struct error *error);
+/* ERROR_STATE in the midst of an update. */
+int sender_check_between(struct sender *sender, struct error *error);
 int sender_replay(struct sender *sender, uint64_t version, struct error *error);
 
 /* That path to that peer does not work: it is gone on without, if the plan allows it. */
 bool sender_drop(struct sender *sender, uint32_t peer, const struct error *why);
+/* That the full replica holds, whole; 0: none. */
+uint64_t sender_whole(const struct sender *sender);
 /* The version of the update that is open; 0: none. */
 uint64_t sender_open_version(const struct sender *sender);
 /* Sets what a trainer counts. */

@@ -225,6 +225,10 @@ static int open_epoch(struct sender *sender, struct epoch *epoch, uint32_t threa
 		options.entries = transport_region_memory(epoch->send.entries_region);
 	rc = schedule_open(&sender->schedule, &options, error);
 	sender->schedule.last_version = sender->begun;
+	sender->schedule.repeat = epoch->plan->repeat;
+	sender->schedule.whole_version = epoch->send.kept_version;
+	for (size_t p = 0; !rc && p < epoch->peer_count; p++)
+		sender->schedule.links[p].fresh = epoch->peers[p].plan->fresh;
 	sender->schedule.counts = sender->counts;
 	if (sender->health->control)
 		sender->gone_heard = control_gone_before(sender->health->control);
@@ -274,6 +278,13 @@ static void close_epoch(struct sender *sender)
 	pool_free(&sender->pool);
 	schedule_close(&sender->schedule);
 	epoch_release(&sender->epoch);
+}
+
+uint64_t sender_whole(const struct sender *sender)
+{
+	return sender->schedule.state == UPDATE_CLOSED && !sender->schedule.failed
+		       ? sender->schedule.whole_version
+		       : 0;
 }
 
 void sender_close(struct sender *sender)

@@ -56,6 +56,43 @@ def test_engine__that_comes_back_is_taken_in_by_publish_and_wait(loops):
         assert trainer.stats()["updates"] == version
 
 
+def shows(worker, version):
+    assert worker.wait() == version
+    with worker.read() as snapshot:
+        assert snapshot.version == version and right(snapshot["qk"], version)
+
+
+def repeats(trainer, loops):
+    """Asks until an engine waits; the version that it lacks."""
+    while not (lacking := asyncio.run(trainer.repeat_async()) if loops else trainer.repeat()):
+        time.sleep(0.01)
+    return lacking
+
+
+@pytest.mark.parametrize("loops", [False, True], ids=["threads", "event loop"])
+def test_engine__that_comes_back_is_sent_the_last_version_by_a_trainer_with_nothing_new(loops):
+    with two_engines() as (address, trainer, (inference, other)):
+        fails(other)
+        heard(trainer)
+        assert trainer.repeat() == 0
+        waits = Thread(inference.wait, 2)
+        with engine(address, 1) as again:
+            joins = Thread(again.join, SECONDS)
+            lacking = Thread(repeats, trainer, loops).done()
+            joins.done()
+            assert lacking == again.next_version == 1 and inference.published == 1
+            served = Thread(shows, again, 1)
+            trainer.publish(1, values(1))
+            served.done()
+            assert trainer.repeat() == 0 and trainer.version == 1
+            with pytest.raises(weft.VersionError, match="versions grow"):
+                trainer.begin(1)
+            served = Thread(shows, again, 2)
+            trainer.publish(2, values(2))
+            served.done()
+            assert waits.done() == 2
+
+
 @pytest.mark.parametrize("loops", [False, True], ids=["threads", "event loop"])
 def test_trainer__that_fails_is_replaced_by_one_that_asks_for_the_next_version(loops):
     with two_engines() as (address, trainer, engines), engines[1]:

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Stories of trainers that have nothing new to send and take in engines that wait: the last version once more, to them alone.
+ */
+#include "tests/support/simulator.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Workers 0, 1: trainers; 2, 3: engine 0; 4, 5: engine 1; 6, 7: engine 2. All have version 1, then engine 1 leaves. */
+static struct simulation *without_engine_1(const struct simulation_options *more)
+{
+	struct simulation_options options = *more;
+	struct simulation *simulation;
+
+	options.infer = "engines=3,tp=2";
+	options.on_loss = "continue";
+	simulation = simulation_new(&options);
+	simulation_controller_start(simulation);
+	simulation_start_all(simulation);
+	assert_true(simulation_run_to(simulation, WORKER_RUN, 20000));
+	simulation_update(simulation, 1);
+	simulation_run_for(simulation, 1000);
+	simulation_assert_all_at(simulation, 1);
+	simulation_kill(simulation, 5);
+	simulation_drop(simulation, 0, 3, "its process has ended");
+	simulation_run_for(simulation, 1000);
+	return simulation;
+}
+
+static uint32_t start_rank(struct simulation *simulation, uint32_t rank)
+{
+	return simulation_start(simulation,
+				&(struct simulation_worker){.role = ROLE_INFERENCE, .rank = rank});
+}
+
+static uint32_t start_engine_1(struct simulation *simulation)
+{
+	uint32_t rank = start_rank(simulation, 2);
+
+	start_rank(simulation, 3);
+	simulation_run_for(simulation, 200);
+	return rank;
+}
+
+static void test_newcomer__is_sent_the_last_version_while_trainers_have_nothing_new(void **unused)
+{
+	struct simulation *s = without_engine_1(&(struct simulation_options){0});
+	uint32_t rank;
+
+	(void)unused;
+	simulation_repeat(s); /* nobody waits */
+	rank = start_engine_1(s);
+	simulation_repeat(s);
+	simulation_run_for(s, 300);
+	simulation_expect(
+		s, "*trainer 0 pauses after version 1\n"
+		   "*trainer 1 pauses after version 1\n"
+		   "*controller: 3 of 3 engines are here from version 2 on; who comes in is sent "
+		   "version 1 before, once more\n"
+		   "*trainer 0 sends version 1 once more\n"
+		   "*inference 2 publishes version 1\n");
+	simulation_assert_all_at(s, 1);
+	assert_int_equal(simulation_plan(s, rank)->next, 1);
+	assert_int_equal(simulation_plan(s, 2)->next, 2);
+	simulation_update(s, 2);
+	simulation_run_for(s, 1000);
+	simulation_assert_all_at(s, 2);
+	simulation_leave_all(s);
+	simulation_run_for(s, 1000);
+	simulation_assert_done(s);
+	simulation_free(&s);
+}
+
+static void test_trainers__of_whom_one_begins_the_next_version_send_nothing_once_more(void **unused)
+{
+	struct simulation *s = without_engine_1(&(struct simulation_options){0});
+	uint32_t rank = start_engine_1(s);
+
+	(void)unused;
+	simulation_repeat_one(s, 0);
+	simulation_run_for(s, 100);
+	simulation_begin(s, 1, 2);
+	simulation_run_for(s, 300);
+	simulation_expect(s, "*controller: 3 of 3 engines are here from version 2 on\n");
+	simulation_expect_not(s, "once more");
+	assert_int_equal(simulation_plan(s, rank)->next, 2);
+	simulation_begin(s, 0, 2);
+	simulation_run_for(s, 1000);
+	simulation_assert_all_at(s, 2);
+	simulation_free(&s);
+}
+
+/* Trainer 1 is in the midst of version 2 when trainer 0, which is through with it, asks. */
+static void test_trainer__that_is_ahead_of_another_waits_for_it(void **unused)
+{
+	struct simulation *s = without_engine_1(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_begin(s, 0, 2);
+	simulation_run_for(s, 500);
+	start_engine_1(s);
+	simulation_repeat_one(s, 0);
+	simulation_run_for(s, 500);
+	simulation_repeat_one(s, 1); /* it may not stop here: version 2 is its part too */
+	simulation_run_for(s, 100);
+	simulation_expect_not(s, "engines are here from");
+	simulation_begin(s, 1, 2);
+	simulation_run_for(s, 500);
+	simulation_repeat(s);
+	simulation_run_for(s, 500);
+	simulation_expect(s,
+			  "*controller: 3 of 3 engines are here from version 3 on; who comes in is "
+			  "sent version 2 before, once more\n");
+	simulation_assert_all_at(s, 2);
+	simulation_free(&s);
+}
+
+static void test_newcomer__that_dies_while_it_is_sent_the_last_version_harms_nobody(void **unused)
+{
+	struct simulation *s = without_engine_1(&(struct simulation_options){.write_ms = 200});
+	uint32_t rank = start_engine_1(s);
+
+	(void)unused;
+	simulation_repeat(s);
+	simulation_run_for(s, 60);
+	simulation_expect(s, "*trainer 1 sends version 1 once more\n");
+	simulation_kill(s, rank);
+	simulation_run_for(s, 8000);
+	simulation_update(s, 2);
+	simulation_run_for(s, 8000);
+	simulation_assert_all_at(s, 2);
+	start_rank(s, 2);
+	start_rank(s, 3);
+	simulation_run_for(s, 200);
+	simulation_repeat(s);
+	simulation_run_for(s, 2000);
+	simulation_assert_all_at(s, 2);
+	simulation_free(&s);
+}
+
+/* Another engine is lost in the exchange: who comes in has had no plan that ran, and is sent the last version all the same. */
+static void test_exchange__that_is_made_again_knows_who_comes_in(void **unused)
+{
+	struct simulation *s = without_engine_1(&(struct simulation_options){.open_ms = 100});
+	uint32_t rank = start_engine_1(s);
+
+	(void)unused;
+	simulation_repeat(s);
+	simulation_run_for(s, 50);
+	simulation_fail(s, 7, "its NIC is gone"); /* of engine 2 */
+	simulation_run_for(s, 3000);
+	simulation_expect(
+		s, "*controller: 2 of 3 engines are here from version 2 on; who comes in is sent "
+		   "version 1 before, once more\n");
+	assert_int_equal(simulation_version(s, rank), 1);
+	simulation_assert_all_at(s, 1);
+	simulation_free(&s);
+}
+
+static void
+test_trainer__that_is_lost_while_it_sends_once_more_leaves_the_next_version(void **unused)
+{
+	struct simulation *s = without_engine_1(&(struct simulation_options){.write_ms = 200});
+	uint32_t rank = start_engine_1(s);
+
+	(void)unused;
+	simulation_repeat(s);
+	simulation_run_for(s, 60);
+	simulation_fail(s, 1, "its GPU is gone");
+	simulation_run_for(s, 3000);
+	simulation_update(s, 2);
+	simulation_run_for(s, 3000);
+	simulation_assert_all_at(s, 2);
+	assert_int_equal(simulation_version(s, rank), 2);
+	simulation_free(&s);
+}
+
+/* A trainer that is new has nothing to send once more. */
+static void test_trainer__that_comes_in_with_the_engine_sends_the_next_version_only(void **unused)
+{
+	struct simulation *s = without_engine_1(&(struct simulation_options){0});
+	uint32_t rank;
+
+	(void)unused;
+	simulation_fail(s, 1, "its GPU is gone");
+	rank = start_engine_1(s);
+	simulation_start(s, &(struct simulation_worker){.role = ROLE_TRAINER, .rank = 1});
+	simulation_run_for(s, 500);
+	simulation_repeat(s);
+	simulation_run_for(s, 2000);
+	simulation_expect(s, "*controller: 3 of 3 engines are here from version 2 on\n");
+	simulation_expect_not(s, "once more");
+	simulation_update(s, 2);
+	simulation_run_for(s, 2000);
+	simulation_assert_all_at(s, 2);
+	assert_int_equal(simulation_version(s, rank), 2);
+	simulation_free(&s);
+}
+
+/* Whatever is lost, doubled or late: who comes in between two versions has the last one, and all have the next. */
+static void test_bad_network__newcomers_are_sent_the_last_version(void **unused)
+{
+	(void)unused;
+	for (uint64_t seed = 1; seed <= SIMULATION_SEEDS; seed++) {
+		struct simulation *s = without_engine_1(
+			&(struct simulation_options){.seed = seed, .jitter_ms = 5});
+		uint32_t rank = 0;
+
+		for (uint64_t version = 2; version <= 5; version++) {
+			if (rank && (seed + version) % 2) {
+				simulation_kill(s, rank + seed % 2);
+				simulation_run_for(s, 7000 + (seed * version) % 5000);
+				rank = 0;
+			}
+			if (!rank)
+				rank = start_engine_1(s);
+			for (uint32_t turn = 0; turn < 20;
+			     turn++) { /* as a host that asks now and then */
+				simulation_repeat(s);
+				simulation_run_for(s, 500 + seed % 7);
+			}
+			simulation_update(s, version);
+			simulation_run_for(s, 15000);
+			simulation_assert_all_at(s, version);
+		}
+		simulation_leave_all(s);
+		simulation_run_for(s, 20000);
+		simulation_assert_done(s);
+		simulation_free(&s);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(
+			test_newcomer__is_sent_the_last_version_while_trainers_have_nothing_new),
+		cmocka_unit_test(
+			test_trainers__of_whom_one_begins_the_next_version_send_nothing_once_more),
+		cmocka_unit_test(test_trainer__that_is_ahead_of_another_waits_for_it),
+		cmocka_unit_test(
+			test_newcomer__that_dies_while_it_is_sent_the_last_version_harms_nobody),
+		cmocka_unit_test(test_exchange__that_is_made_again_knows_who_comes_in),
+		cmocka_unit_test(
+			test_trainer__that_is_lost_while_it_sends_once_more_leaves_the_next_version),
+		cmocka_unit_test(
+			test_trainer__that_comes_in_with_the_engine_sends_the_next_version_only),
+		cmocka_unit_test(test_bad_network__newcomers_are_sent_the_last_version),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
