@@ -209,7 +209,8 @@ static int repeat(weft_worker *worker, uint64_t *version, struct error *error)
 	uint64_t ended = sender->ended, from;
 	int rc = sender_check_between(sender, error);
 
-	if (rc || (!worker->pausing && !control_pause(worker->control, &from)))
+	if (rc || !worker->health.control ||
+	    (!worker->pausing && !control_pause(worker->control, &from)))
 		return rc;
 	if (!worker->pausing &&
 	    (!ended || ended != sender->schedule.last_version || ended + 1 < from))

@@ -397,6 +397,7 @@ static void test_null__arguments_have_answers(void **state)
 			 -WEFT_E_USAGE);
 	assert_int_equal(weft_update_drain(NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_replay(NULL, 1, NULL), -WEFT_E_USAGE);
+	assert_int_equal(weft_update_repeat(NULL, NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_abort(NULL, NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_update_wait(NULL, 1, 1, NULL, NULL), -WEFT_E_USAGE);
 	assert_int_equal(weft_published(NULL), 0);

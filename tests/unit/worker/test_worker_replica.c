@@ -295,6 +295,7 @@ static void repeat_after_taint(struct rig *rig)
 {
 	weft_error error = WEFT_ERROR_INIT;
 	unsigned char *memory;
+	uint64_t lacking;
 
 	assert_int_equal(weft_update_replay(rig->trainers[0], 1, &error), -WEFT_E_STATE);
 	assert_non_null(strstr(error.text, "holds no whole version"));
@@ -326,11 +327,16 @@ static void repeat_after_taint(struct rig *rig)
 	}
 	/* what is given up has written into the homes */
 	begin(rig, 5);
+	assert_int_equal(weft_update_repeat(rig->trainers[0], &lacking, &error), -WEFT_E_STATE);
+	assert_non_null(strstr(error.text, "update 5 is open"));
 	rig_ok(weft_update_write(rig->trainers[0], 0, HOST(rig->tensors[0], 480), &error), &error);
 	rig_ok(weft_update_abort(rig->trainers[0], "no", &error), &error);
 	rig_wait_end(rig, -WEFT_E_ABORTED);
 	assert_int_equal(weft_update_replay(rig->trainers[0], 6, &error), -WEFT_E_STATE);
 	rig_update(rig, 6);
+	lacking = 6;
+	rig_ok(weft_update_repeat(rig->trainers[0], &lacking, &error), &error);
+	assert_int_equal(lacking, 0); /* nobody waits to come in */
 	rig_wait_begin(rig, 7, 0);
 	rig_ok(weft_update_replay(rig->trainers[0], 7, &error), &error);
 	rig_wait_end(rig, 0);
