@@ -450,7 +450,7 @@ bool returns_fresh(const struct controller *controller, const struct slot *slot)
 	return controller->exchanges_again && paused_of(controller, slot)->fresh;
 }
 
-/* Where all trainers would, and somebody comes in who lacks it: the last version. */
+/* Where all trainers would, all other ranks show it, and somebody comes in who lacks it: the last version. */
 uint64_t returns_repeat(const struct controller *controller)
 {
 	const struct pause *pause = &controller->pause;
@@ -462,9 +462,10 @@ uint64_t returns_repeat(const struct controller *controller)
 
 		if (!exchange_has(controller, slot))
 			continue;
-		if (slot->who.role == ROLE_INFERENCE)
-			any = any || returns_fresh(controller, slot);
-		else if (paused->fresh || !paused->repeats || paused->version + 1 != pause->next)
+		if (slot->who.role == ROLE_INFERENCE && paused->fresh)
+			any = true;
+		else if (paused->fresh || paused->version + 1 != pause->next ||
+			 (slot->who.role == ROLE_TRAINER && !paused->repeats))
 			return 0;
 	}
 	return any ? pause->next - 1 : 0;

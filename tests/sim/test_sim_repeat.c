@@ -161,6 +161,62 @@ static void test_exchange__that_is_made_again_knows_who_comes_in(void **unused)
 	simulation_free(&s);
 }
 
+/* Its pause is asked for right behind go, before trainers have begun what the first one waits for. */
+static void test_engine__that_is_whole_while_another_comes_in_is_sent_the_version_too(void **unused)
+{
+	struct simulation *s = without_engine_1(&(struct simulation_options){.open_ms = 100});
+	uint32_t first, second;
+
+	(void)unused;
+	simulation_fail(s, 7, "its NIC is gone"); /* of engine 2 */
+	simulation_run_for(s, 1000);
+	first = start_engine_1(s);
+	simulation_repeat(s);
+	simulation_run_for(s, 20);
+	second = start_rank(s, 4);
+	start_rank(s, 5);
+	for (uint32_t turn = 0; turn < 20; turn++) {
+		simulation_run_for(s, 50);
+		simulation_repeat(s);
+	}
+	simulation_expect(
+		s, "*controller: 2 of 3 engines are here from version 2 on; who comes in is sent "
+		   "version 1 before, once more\n"
+		   "*controller: engine 2 (inference 4..5) is here*\n"
+		   "*inference 2 publishes version 1\n"
+		   "*controller: 3 of 3 engines are here from version 2 on; who comes in is sent "
+		   "version 1 before, once more\n"
+		   "*inference 4 publishes version 1\n");
+	assert_int_equal(simulation_version(s, first), 1);
+	assert_int_equal(simulation_version(s, second), 1);
+	simulation_update(s, 2);
+	simulation_run_for(s, 1000);
+	simulation_assert_all_at(s, 2);
+	simulation_free(&s);
+}
+
+/* One trainer has what the others gave up, and would send it once more. */
+static void test_version__that_some_rank_does_not_show_is_not_sent_once_more(void **unused)
+{
+	struct simulation *s = without_engine_1(&(struct simulation_options){.write_ms = 100});
+	uint32_t rank;
+
+	(void)unused;
+	simulation_update(s, 2);
+	simulation_run_for(s, 50);
+	simulation_fail(s, 1, "its GPU is gone");
+	simulation_run_for(s, 1000); /* trainer 0 ends version 2, ranks give it up */
+	rank = start_engine_1(s);
+	simulation_repeat(s);
+	simulation_run_for(s, 3000);
+	simulation_expect_not(s, "once more");
+	assert_int_equal(simulation_version(s, rank), 0);
+	simulation_update(s, 3);
+	simulation_run_for(s, 3000);
+	simulation_assert_all_at(s, 3);
+	simulation_free(&s);
+}
+
 static void
 test_trainer__that_is_lost_while_it_sends_once_more_leaves_the_next_version(void **unused)
 {
@@ -245,6 +301,9 @@ int main(void)
 		cmocka_unit_test(
 			test_newcomer__that_dies_while_it_is_sent_the_last_version_harms_nobody),
 		cmocka_unit_test(test_exchange__that_is_made_again_knows_who_comes_in),
+		cmocka_unit_test(
+			test_engine__that_is_whole_while_another_comes_in_is_sent_the_version_too),
+		cmocka_unit_test(test_version__that_some_rank_does_not_show_is_not_sent_once_more),
 		cmocka_unit_test(
 			test_trainer__that_is_lost_while_it_sends_once_more_leaves_the_next_version),
 		cmocka_unit_test(

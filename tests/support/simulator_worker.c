@@ -50,7 +50,7 @@ static void pause_if_asked(struct simulation *simulation, uint32_t index)
 				     .done = true,
 				     .next = trainer ? worker->begins : at + 1,
 				     .version = worker->version,
-				     .repeats = worker->repeats};
+				     .repeats = worker->repeats && worker->version};
 
 	if (worker->pause.number && !trainer && worker->gone && done < worker->pause.version) {
 		give_up(simulation, index, worker->pause.version);
@@ -446,14 +446,19 @@ void simulation_repeat_one(struct simulation *simulation, uint32_t trainer)
 {
 	struct worker *worker = simulation->workers.items[trainer];
 
+	uint64_t next = worker->begun + 1;
+
 	if (!worker_runs(worker) || worker->begins || worker->repeating ||
-	    worker->begun != worker->version || !worker->version || !worker->pause.number ||
-	    worker->begun + 1 < worker->pause.version)
+	    worker->begun != worker->version || !worker->pause.number)
+		return;
+	if (!worker->begun && worker->plan->next)
+		next = worker->plan->next; /* it came in then */
+	if (next < worker->pause.version)
 		return;
 	simulation_line(simulation, "%s pauses after version %llu", worker->name,
 			(unsigned long long)worker->version);
 	worker->repeats = true;
-	worker->begins = worker->begun + 1;
+	worker->begins = next;
 	pause_if_asked(simulation, trainer);
 }
 

@@ -65,29 +65,12 @@ void join_undo(struct weft_worker *worker)
 	epoch_release(&worker->epoch);
 }
 
-/* Rows of one table differ in their order alone, and by that they are numbered. */
-static bool sends_the_same(const struct epoch *epoch, const struct message_plan *plan)
+/* What the full replica holds can be sent again under the plan that comes, if that sends the same: who connects looks (homes lie by
+ * parameter and checksums by piece, whatever the order is that rows are sent in). */
+static void keep_replica(struct weft_worker *worker)
 {
-	bool same =
-		digest_equal(epoch->digest, plan->digest) && epoch->row_count == plan->row_count;
-
-	for (size_t i = 0; same && i < plan->row_count; i++)
-		same = epoch->rows[i].peer == plan->rows[i].peer &&
-		       epoch->rows[i].ordinal == plan->rows[i].ordinal;
-	return same;
-}
-
-/* What the full replica holds can be sent again under the plan that comes, if that sends the same. */
-static void keep_replica(struct weft_worker *worker, const struct message_plan *plan)
-{
-	struct epoch *epoch = worker->epoch;
-
-	if (!epoch)
-		return;
-	if (!sends_the_same(epoch, plan))
-		send_plan_drop_kept(&worker->kept, worker->device);
-	else if (!worker->kept.version)
-		send_plan_keep(&epoch->send, sender_whole(&worker->sender), &worker->kept);
+	if (worker->epoch && !worker->kept.version)
+		send_plan_keep(worker->epoch, sender_whole(&worker->sender), &worker->kept);
 }
 
 int join_open(struct weft_worker *worker, const struct message_plan *plan,
@@ -120,7 +103,7 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 		     ? waiter_fence_gone(&worker->waiter, FENCE_MS, error)
 		     : 0;
 	transport_domain_keep_mapped(worker->domain, true); /* join_connected ends it */
-	keep_replica(worker, plan);
+	keep_replica(worker);
 	join_undo(worker);
 	/* the plan before this one is over, but perhaps not for all who wrote for it */
 	if (!rc)

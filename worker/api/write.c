@@ -202,26 +202,35 @@ int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error)
 	return worker_answer(worker, rc, &inner, error);
 }
 
-/* Who has not ended what it began last has nothing to send once more. */
+/* Who has not ended what it began last has nothing to send once more, and stops all the same: the others wait for it. Before
+ * it has begun anything, it is where the plan it came with says. */
+static int stop_to_repeat(weft_worker *worker, struct error *error)
+{
+	uint64_t ended = worker->sender.ended, begun = worker->sender.schedule.last_version, from;
+	uint64_t next = begun ? begun + 1 : atomic_load(&worker->next);
+
+	if (!control_pause(worker->control, &from) || next < from || !next)
+		return 0;
+	worker->sender.unfinished = true; /* who closes now has not done his work */
+	return join_pause(worker, next, ended, ended && ended == begun, error);
+}
+
 static int repeat(weft_worker *worker, uint64_t *version, struct error *error)
 {
 	struct sender *sender = &worker->sender;
-	uint64_t ended = sender->ended, from;
 	int rc = sender_check_between(sender, error);
 
-	if (rc || !worker->health.control ||
-	    (!worker->pausing && !control_pause(worker->control, &from)))
+	if (rc || !worker->health.control)
 		return rc;
-	if (!worker->pausing &&
-	    (!ended || ended != sender->schedule.last_version || ended + 1 < from))
-		return 0;
-	if (!worker->pausing)
-		rc = join_pause(worker, ended + 1, ended, true, error);
-	if (!rc)
+	if (!worker->pausing && !schedule_repeats(&sender->schedule))
+		rc = stop_to_repeat(worker, error);
+	if (!rc && worker->pausing)
 		rc = join_again(worker, true, error);
-	if (!rc)
-		*version = sender->schedule.repeat;
-	return rc;
+	if (rc)
+		return rc;
+	*version = schedule_repeats(&sender->schedule);
+	sender->unfinished = *version != 0;
+	return 0;
 }
 
 int weft_update_repeat(weft_worker *worker, uint64_t *version, weft_error *error)

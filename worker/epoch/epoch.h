@@ -71,8 +71,7 @@ struct epoch {
 	struct epoch_options options;
 	const struct message_plan *plan;   /* the control core's, which outlives it; when there is another plan, that one */
 	struct digest digest;              /* of its own, */
-	const struct plan_row *rows;       /* and its rows, there until the next one's endpoints are told */
-	size_t row_count;
+	size_t row_count;                  /* and its rows */
 	bool sums;                         /* pieces are summed */
 	uint32_t wait_ms;                  /* default of waits inside updates */
 	struct peer *peers;                /* as plan->peers: those that bytes go to or come from, */

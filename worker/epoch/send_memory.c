@@ -172,13 +172,15 @@ static int open_homes(struct send_plan *plan, const struct epoch *epoch, struct 
 	rc = full_open(&plan->homes, places, plan->source_count, error);
 	if (rc || !plan->homes.bytes)
 		return rc;
-	if (kept->version) {
+	if (kept->version && digest_equal(kept->digest, epoch->digest) &&
+	    kept->row_count == epoch->row_count) {
 		plan->replica_region = kept->homes;
 		plan->sums_region = kept->sums;
 		plan->kept_version = kept->version;
 		*kept = (struct kept_replica){0};
 		return 0;
 	}
+	send_plan_drop_kept(kept, epoch->options.device);
 	return allocate_near(plan, epoch, plan->homes.bytes, &plan->replica_region, error);
 }
 
@@ -253,11 +255,14 @@ static int open_merges(struct send_plan *plan, const struct epoch *epoch, uint64
 		  : 0;
 }
 
-void send_plan_keep(struct send_plan *plan, uint64_t version, struct kept_replica *kept)
+void send_plan_keep(struct epoch *epoch, uint64_t version, struct kept_replica *kept)
 {
+	struct send_plan *plan = &epoch->send;
+
 	if (!plan->full || !version || !plan->replica_region)
 		return;
-	*kept = (struct kept_replica){plan->replica_region, plan->sums_region, version};
+	*kept = (struct kept_replica){plan->replica_region, plan->sums_region, version,
+				      epoch->digest, epoch->row_count};
 	plan->replica_region = plan->sums_region = NULL;
 }
 

@@ -64,6 +64,8 @@ struct send_row {
 struct kept_replica {
 	struct transport_region *homes, *sums;
 	uint64_t version;              /* 0: nothing */
+	struct digest digest;          /* of that plan, */
+	size_t row_count;              /* and what it sends of it */
 };
 
 struct send_plan {
@@ -111,7 +113,7 @@ struct send_plan {
 int send_plan_open(struct send_plan *plan, struct epoch *epoch, struct error *error);
 void send_plan_close(struct send_plan *plan);
 /* Before it closes: its homes hold that version, whole, and the plan that comes next is the same. */
-void send_plan_keep(struct send_plan *plan, uint64_t version, struct kept_replica *kept);
+void send_plan_keep(struct epoch *epoch, uint64_t version, struct kept_replica *kept);
 void send_plan_drop_kept(struct kept_replica *kept, const struct device *device);
 /* The first store into each page of a peer's memory would be a fault, which takes longer than the copy: maps those that were not
  * mapped before. When the job runs, so that nobody waits for it who does not wait for this trainer. */

@@ -259,6 +259,8 @@ bool schedule_telling(const struct task *task);
 /* ---- what a call checks before it begins; ERROR_* with the message ---- */
 
 int schedule_check_begin(const struct schedule *schedule, uint64_t version, struct error *error);
+/* The version that peers wait for to be sent once more; 0: none. */
+uint64_t schedule_repeats(const struct schedule *schedule);
 /* After that: who takes no part in the version. */
 void schedule_rest(struct schedule *schedule, uint64_t version);
 /* CALL_WRITE, CALL_DRAIN: an update is open. `call` is for the message. */

@@ -116,8 +116,12 @@ static struct step begin(struct schedule *schedule, struct call *call, const str
 		return wait;
 
 	for (size_t p = 0; p < schedule->options.plan->peer_count; p++) {
-		const struct send_link *link = &schedule->links[p];
+		struct send_link *link = &schedule->links[p];
 
+		/* it waits for a later one, and takes no part in what is sent for it alone */
+		if (permitted(link) && link->accept.min_version > call->version &&
+		    call->version == schedule->repeat)
+			link->rests = true;
 		all = all && accepts(link, call->version);
 		if (link_out(link) || !permitted(link) || link->accept.min_version <= call->version)
 			continue;
@@ -333,6 +337,15 @@ static int check_failed(const struct schedule *schedule, struct error *error)
 	return -(int)error->code;
 }
 
+uint64_t schedule_repeats(const struct schedule *schedule)
+{
+	bool any = false;
+
+	for (size_t p = 0; p < schedule->options.plan->peer_count && schedule->repeat; p++)
+		any = any || (schedule->links[p].fresh && !schedule->links[p].gone);
+	return any ? schedule->repeat : 0;
+}
+
 int schedule_check_begin(const struct schedule *schedule, uint64_t version, struct error *error)
 {
 	int rc = check_failed(schedule, error);
@@ -344,6 +357,11 @@ int schedule_check_begin(const struct schedule *schedule, uint64_t version, stru
 				 "update %llu is still open; end or abort it before update %llu",
 				 (unsigned long long)schedule->version,
 				 (unsigned long long)version);
+	if (version != schedule->repeat && schedule_repeats(schedule))
+		return error_set(error, ERROR_STATE,
+				 "update %llu: version %llu is to be sent once more first, to an "
+				 "engine that came in and waits for it (weft_update_repeat)",
+				 (unsigned long long)version, (unsigned long long)schedule->repeat);
 	if (version <= schedule->last_version && version != schedule->repeat)
 		return error_set(error, ERROR_VERSION,
 				 "update %llu: versions grow, and the last one begun here was %llu",

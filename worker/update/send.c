@@ -159,7 +159,9 @@ static int look(struct sender *sender, struct task *task, uint64_t *until_ns, st
 		return rc;
 	if (sender->health->control) {
 		control_begins(sender->health->control, version);
-		if (control_pause(sender->health->control, &from) && version >= from)
+		/* who came in with the plan before waits for what is sent once more, and stops with it */
+		if (control_pause(sender->health->control, &from) && version >= from &&
+		    version != sender->schedule.repeat)
 			return SENDER_PAUSES;
 	}
 	rc = ask_begin(sender, task, &step, error);

@@ -73,7 +73,9 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 	receiver_init(&waiter->receiver, waiter->peers, count, waiter->links, epoch->plan->digest,
 		      epoch->sums);
 	waiter->receiver.past = waiter->past;
-	if (epoch->plan->next > waiter->past + 1) /* who is here from then on */
+	/* who is here from then on; one that has shown none also where a plan before, which did not run, said later */
+	if (epoch->plan->next > waiter->past + 1 ||
+	    (epoch->plan->next && !versions_published(waiter->versions)))
 		waiter->receiver.past = epoch->plan->next - 1;
 	waiter->gone_heard = health->control ? control_gone_before(health->control) : 0;
 	rc = open_device(waiter, error);

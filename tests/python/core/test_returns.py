@@ -81,6 +81,9 @@ def test_engine__that_comes_back_is_sent_the_last_version_by_a_trainer_with_noth
             lacking = Thread(repeats, trainer, loops).done()
             joins.done()
             assert lacking == again.next_version == 1 and inference.published == 1
+            assert trainer.repeat() == 1  # until it is sent
+            with pytest.raises(weft.StateError, match="version 1 is to be sent once more first"):
+                trainer.begin(2)
             served = Thread(shows, again, 1)
             trainer.publish(1, values(1))
             served.done()
