@@ -392,8 +392,8 @@ class Trainer(Worker):
 
         Returns:
             The version that all trainers are to send once more, as any update, to that engine alone: the last one that was ended.
-            0: none. What it named it names until that was begun, and ``begin`` for another version is a StateError: after Ctrl-C, or
-            a task that was cancelled, ask again.
+            0: none. What it named it names until that was begun, and ``begin`` for another version is a StateError: after Ctrl-C,
+            or a task that was cancelled, ask again.
 
         Raises:
             StateError: an update is open.
