@@ -35,7 +35,7 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 {
 	struct message *message = send_to(controller, slot->peer, MESSAGE_PLAN);
 	uint32_t party = party_of(controller, slot);
-	uint64_t repeat = returns_repeat(controller);
+	uint64_t repeat = controller->pause.repeat;
 	int rc;
 
 	controller->epoch->parties[party].plan_ms = controller->now_ms;
@@ -208,6 +208,7 @@ void exchange_begin(struct controller *controller)
 	controller->pause.missing_ms = 0;
 	epoch_free(&controller->epoch);
 	controller->epoch = epoch;
+	controller->pause.repeat = returns_repeat(controller);
 	controller->attempts++;
 	controller_enter(controller, CONTROLLER_EXCHANGE);
 	patience_begin(&controller->patience, controller->now_ms);

@@ -522,7 +522,7 @@ void returns_turn_away(struct controller *controller, const struct error *why)
 void returns_over(struct controller *controller)
 {
 	char trainers[48] = "", lacking[96] = "";
-	uint64_t repeat = returns_repeat(controller);
+	uint64_t repeat = controller->pause.repeat;
 	uint32_t here = gone_here(controller, ROLE_TRAINER), world = controller->members.trainers;
 
 	if (!controller->exchanges_again)

@@ -78,6 +78,7 @@ struct pause {
 	uint32_t number;
 	uint64_t since_ms;                 /* when the first trainer paused, or when ranks were asked; 0: none has */
 	uint64_t next;                     /* version that trainers are about to begin */
+	uint64_t repeat;                   /* that they send once more before, to those that come in; 0: none */
 	uint64_t told;                     /* TRAINERS: ranks know that this version has begun */
 	uint64_t missing_ms;               /* OVER: there is no plan without a trainer that has left; since then. 0: there is */
 	struct error missing;              /* and why not */
@@ -213,7 +214,7 @@ void returns_come_in(struct controller *controller);
 bool returns_stay_out(struct controller *controller);
 /* In the plan that is exchanged: it was in none before. */
 bool returns_fresh(const struct controller *controller, const struct slot *slot);
-/* The version that trainers send once more to those; 0: none. */
+/* The version that trainers send once more to those; 0: none. Of the plan that is to be exchanged, and what all said before it. */
 uint64_t returns_repeat(const struct controller *controller);
 /* Those are to blame for it that there is no plan with them. */
 void returns_turn_away(struct controller *controller, const struct error *why);

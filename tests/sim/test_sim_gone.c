@@ -14,15 +14,10 @@
 static struct simulation *running(const struct simulation_options *more)
 {
 	struct simulation_options options = *more;
-	struct simulation *simulation;
 
 	options.infer = "engines=3,tp=2";
 	options.on_loss = "continue";
-	simulation = simulation_new(&options);
-	simulation_controller_start(simulation);
-	simulation_start_all(simulation);
-	assert_true(simulation_run_to(simulation, WORKER_RUN, 20000));
-	return simulation;
+	return simulation_running(&options);
 }
 
 static void test_silent_rank__takes_its_engine_out_of_the_job(void **unused)

@@ -16,10 +16,7 @@ static struct simulation *orphans(const struct simulation_options *more)
 	struct simulation *simulation;
 
 	options.orphan_ms = 60000;
-	simulation = simulation_new(&options);
-	simulation_controller_start(simulation);
-	simulation_start_all(simulation);
-	assert_true(simulation_run_to(simulation, WORKER_RUN, 20000));
+	simulation = simulation_running(&options);
 	simulation_update(simulation, 1);
 	simulation_run(simulation, 1000);
 	simulation_controller_kill(simulation);

@@ -18,10 +18,7 @@ static struct simulation *without_engine_1(const struct simulation_options *more
 
 	options.infer = "engines=3,tp=2";
 	options.on_loss = "continue";
-	simulation = simulation_new(&options);
-	simulation_controller_start(simulation);
-	simulation_start_all(simulation);
-	assert_true(simulation_run_to(simulation, WORKER_RUN, 20000));
+	simulation = simulation_running(&options);
 	simulation_update(simulation, 1);
 	simulation_run_for(simulation, 1000);
 	simulation_assert_all_at(simulation, 1);
@@ -31,17 +28,11 @@ static struct simulation *without_engine_1(const struct simulation_options *more
 	return simulation;
 }
 
-static uint32_t start_rank(struct simulation *simulation, uint32_t rank)
-{
-	return simulation_start(simulation,
-				&(struct simulation_worker){.role = ROLE_INFERENCE, .rank = rank});
-}
-
 static uint32_t start_engine_1(struct simulation *simulation)
 {
-	uint32_t rank = start_rank(simulation, 2);
+	uint32_t rank = simulation_start_rank(simulation, 2);
 
-	start_rank(simulation, 3);
+	simulation_start_rank(simulation, 3);
 	simulation_run_for(simulation, 200);
 	return rank;
 }
@@ -133,8 +124,8 @@ static void test_newcomer__that_dies_while_it_is_sent_the_last_version_harms_nob
 	simulation_update(s, 2);
 	simulation_run_for(s, 8000);
 	simulation_assert_all_at(s, 2);
-	start_rank(s, 2);
-	start_rank(s, 3);
+	simulation_start_rank(s, 2);
+	simulation_start_rank(s, 3);
 	simulation_run_for(s, 200);
 	simulation_repeat(s);
 	simulation_run_for(s, 2000);
@@ -173,8 +164,8 @@ static void test_engine__that_is_whole_while_another_comes_in_is_sent_the_versio
 	first = start_engine_1(s);
 	simulation_repeat(s);
 	simulation_run_for(s, 20);
-	second = start_rank(s, 4);
-	start_rank(s, 5);
+	second = simulation_start_rank(s, 4);
+	simulation_start_rank(s, 5);
 	for (uint32_t turn = 0; turn < 20; turn++) {
 		simulation_run_for(s, 50);
 		simulation_repeat(s);

@@ -18,20 +18,11 @@ static struct simulation *without_engine_1(const struct simulation_options *more
 
 	options.infer = "engines=3,tp=2";
 	options.on_loss = "continue";
-	simulation = simulation_new(&options);
-	simulation_controller_start(simulation);
-	simulation_start_all(simulation);
-	assert_true(simulation_run_to(simulation, WORKER_RUN, 20000));
+	simulation = simulation_running(&options);
 	simulation_kill(simulation, 5);
 	simulation_drop(simulation, 0, 3, "its process has ended");
 	simulation_run(simulation, simulation_now(simulation) + 1000);
 	return simulation;
-}
-
-static uint32_t start_rank(struct simulation *simulation, uint32_t rank)
-{
-	return simulation_start(simulation,
-				&(struct simulation_worker){.role = ROLE_INFERENCE, .rank = rank});
 }
 
 static void test_engine__comes_back_between_two_versions(void **unused)
@@ -42,9 +33,9 @@ static void test_engine__comes_back_between_two_versions(void **unused)
 	(void)unused;
 	simulation_update(s, 1);
 	simulation_run_for(s, 500);
-	rank = start_rank(s, 2);
+	rank = simulation_start_rank(s, 2);
 	simulation_run_for(s, 500);
-	start_rank(s, 3);
+	simulation_start_rank(s, 3);
 	simulation_run_for(s, 500);
 	simulation_update(s, 2);
 	simulation_run_for(s, 1000);
@@ -74,8 +65,8 @@ static void test_trainers__that_are_at_different_versions_meet_before_the_later_
 	struct simulation *s = without_engine_1(&(struct simulation_options){0});
 
 	(void)unused;
-	start_rank(s, 2);
-	start_rank(s, 3);
+	simulation_start_rank(s, 2);
+	simulation_start_rank(s, 3);
 	simulation_run_for(s, 200);
 	simulation_begin(s, 0, 2); /* it has no part in version 1 */
 	simulation_run_for(s, 1000);
@@ -98,7 +89,7 @@ static void test_newcomer__that_dies_again_keeps_nobody_waiting(void **unused)
 	uint32_t rank;
 
 	(void)unused;
-	rank = start_rank(s, 2);
+	rank = simulation_start_rank(s, 2);
 	simulation_run_for(s, 100);
 	simulation_kill(s, rank); /* before it is an engine */
 	simulation_run_for(s, 7000);
@@ -106,8 +97,8 @@ static void test_newcomer__that_dies_again_keeps_nobody_waiting(void **unused)
 	simulation_update(s, 1);
 	simulation_run_for(s, 500);
 	simulation_assert_all_at(s, 1);
-	start_rank(s, 2);
-	rank = start_rank(s, 3);
+	simulation_start_rank(s, 2);
+	rank = simulation_start_rank(s, 3);
 	simulation_run_for(s, 100);
 	simulation_kill(s, rank); /* when the pause has begun */
 	simulation_run_for(s, 100);
@@ -129,8 +120,8 @@ static void test_engine__that_is_lost_in_the_exchange_is_planned_without(void **
 	struct simulation *s = without_engine_1(&(struct simulation_options){.open_ms = 100});
 
 	(void)unused;
-	start_rank(s, 2);
-	start_rank(s, 3);
+	simulation_start_rank(s, 2);
+	simulation_start_rank(s, 3);
 	simulation_run_for(s, 200);
 	simulation_update(s, 1);
 	simulation_run_for(s, 50);
@@ -140,8 +131,8 @@ static void test_engine__that_is_lost_in_the_exchange_is_planned_without(void **
 		s, "*controller: engine 2 (inference 4..5) leaves, the job goes on with 2 of 3*\n"
 		   "*controller: 2 of 3 engines are here from version 1 on\n");
 	simulation_assert_all_at(s, 1);
-	start_rank(s, 4);
-	start_rank(s, 5);
+	simulation_start_rank(s, 4);
+	simulation_start_rank(s, 5);
 	simulation_run_for(s, 300);
 	simulation_update(s, 2);
 	simulation_run_for(s, 3000);
@@ -162,8 +153,8 @@ static void test_newcomer__with_another_layout_is_turned_away(void **unused)
 	simulation_run_for(s, 500);
 	assert_int_equal(simulation_state(s, rank), WORKER_FAILED);
 	assert_non_null(strstr(simulation_error(s, rank)->text, "declares another layout"));
-	start_rank(s, 2);
-	start_rank(s, 3);
+	simulation_start_rank(s, 2);
+	simulation_start_rank(s, 3);
 	simulation_run_for(s, 200);
 	simulation_update(s, 1);
 	simulation_run_for(s, 1000);
@@ -174,7 +165,7 @@ static void test_newcomer__with_another_layout_is_turned_away(void **unused)
 static void test_newcomer__to_a_rank_that_is_held_is_refused_as_ever(void **unused)
 {
 	struct simulation *s = without_engine_1(&(struct simulation_options){0});
-	uint32_t rank = start_rank(s, 0);
+	uint32_t rank = simulation_start_rank(s, 0);
 
 	(void)unused;
 	simulation_run_for(s, 2000);
@@ -187,7 +178,7 @@ static void test_newcomer__to_a_rank_that_is_held_is_refused_as_ever(void **unus
 static void test_job__that_is_done_sends_newcomers_home(void **unused)
 {
 	struct simulation *s = without_engine_1(&(struct simulation_options){0});
-	uint32_t rank = start_rank(s, 2);
+	uint32_t rank = simulation_start_rank(s, 2);
 
 	(void)unused;
 	simulation_run_for(s, 200);
@@ -206,8 +197,8 @@ static void test_trainer__that_has_left_ends_a_pause(void **unused)
 	struct simulation *s = without_engine_1(&(struct simulation_options){0});
 
 	(void)unused;
-	start_rank(s, 2);
-	start_rank(s, 3);
+	simulation_start_rank(s, 2);
+	simulation_start_rank(s, 3);
 	simulation_run_for(s, 200);
 	simulation_begin(s, 0, 1);
 	simulation_leave(s, 1, true);
@@ -224,8 +215,8 @@ static void test_trainer__that_never_comes_to_an_update_is_named(void **unused)
 	struct simulation *s = without_engine_1(&(struct simulation_options){0});
 
 	(void)unused;
-	start_rank(s, 2);
-	start_rank(s, 3);
+	simulation_start_rank(s, 2);
+	simulation_start_rank(s, 3);
 	simulation_run_for(s, 200);
 	simulation_begin(s, 0, 1);
 	simulation_run_for(s, 32000);
@@ -252,8 +243,8 @@ static void test_bad_network__engines_come_and_go(void **unused)
 				simulation_run_for(s, (seed * version) % 9000);
 			}
 			if (kills == 0 || version > 4) {
-				ranks[0] = start_rank(s, 2);
-				ranks[1] = start_rank(s, 3);
+				ranks[0] = simulation_start_rank(s, 2);
+				ranks[1] = simulation_start_rank(s, 3);
 			}
 			simulation_run_for(s, (seed * 37 * version) % 4000);
 			simulation_update(s, version);

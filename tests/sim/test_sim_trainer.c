@@ -17,16 +17,11 @@
 static struct simulation *running(const char *train, const struct simulation_options *more)
 {
 	struct simulation_options options = *more;
-	struct simulation *simulation;
 
 	options.train = train;
 	options.infer = "engines=2,tp=2";
 	options.on_loss = "continue";
-	simulation = simulation_new(&options);
-	simulation_controller_start(simulation);
-	simulation_start_all(simulation);
-	assert_true(simulation_run_to(simulation, WORKER_RUN, 20000));
-	return simulation;
+	return simulation_running(&options);
 }
 
 static uint32_t start_trainer(struct simulation *simulation, uint32_t rank)

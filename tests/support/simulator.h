@@ -52,7 +52,10 @@ bool simulation_controller_over(const struct simulation *simulation, struct erro
 struct controller *simulation_controller(struct simulation *simulation);
 /* Returns the worker's handle. */
 uint32_t simulation_start(struct simulation *simulation, const struct simulation_worker *worker);
+uint32_t simulation_start_rank(struct simulation *simulation, uint32_t rank); /* of an engine */
 void simulation_start_all(struct simulation *simulation);
+/* A new one, with its controller and all workers, that runs. */
+struct simulation *simulation_running(const struct simulation_options *options);
 void simulation_kill(struct simulation *simulation, uint32_t worker);
 void simulation_leave(struct simulation *simulation, uint32_t worker, bool done);
 void simulation_leave_all(struct simulation *simulation);

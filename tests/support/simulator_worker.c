@@ -325,6 +325,22 @@ void simulation_start_all(struct simulation *simulation)
 		simulation_start(simulation, &what);
 }
 
+uint32_t simulation_start_rank(struct simulation *simulation, uint32_t rank)
+{
+	return simulation_start(simulation,
+				&(struct simulation_worker){.role = ROLE_INFERENCE, .rank = rank});
+}
+
+struct simulation *simulation_running(const struct simulation_options *options)
+{
+	struct simulation *simulation = simulation_new(options);
+
+	simulation_controller_start(simulation);
+	simulation_start_all(simulation);
+	assert_true(simulation_run_to(simulation, WORKER_RUN, 20000));
+	return simulation;
+}
+
 void simulation_kill(struct simulation *simulation, uint32_t worker)
 {
 	struct worker *victim = simulation->workers.items[worker];
@@ -445,7 +461,6 @@ static void send_once_more(struct simulation *simulation, uint32_t index, uint64
 void simulation_repeat_one(struct simulation *simulation, uint32_t trainer)
 {
 	struct worker *worker = simulation->workers.items[trainer];
-
 	uint64_t next = worker->begun + 1;
 
 	if (!worker_runs(worker) || worker->begins || worker->repeating ||

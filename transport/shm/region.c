@@ -150,7 +150,7 @@ static bool take_kept(struct shm_domain *domain, struct shm_remote *shm)
 	return false;
 }
 
-static bool keep(struct shm_domain *domain, const struct shm_remote *shm)
+static bool keep_mapping(struct shm_domain *domain, const struct shm_remote *shm)
 {
 	struct shm_kept kept = {.pid = shm->record.identity.pid,
 				.start = shm->record.identity.start,
@@ -268,7 +268,7 @@ void shm_remote_close(struct transport_remote *remote)
 
 	/* not in a forked child: it never had the mapping, and may have another one there */
 	if (getpid() == remote->endpoint->domain->pid &&
-	    !keep(remote->endpoint->domain->state, shm))
+	    !keep_mapping(remote->endpoint->domain->state, shm))
 		shm_unmap(&shm->memory, shm->map_bytes);
 	memory_free(shm);
 }

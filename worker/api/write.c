@@ -224,13 +224,15 @@ static int repeat(weft_worker *worker, uint64_t *version, struct error *error)
 		return rc;
 	if (!worker->pausing && !schedule_repeats(&sender->schedule))
 		rc = stop_to_repeat(worker, error);
-	if (!rc && worker->pausing)
+	if (!rc && worker->pausing) {
 		rc = join_again(worker, true, error);
-	if (rc)
-		return rc;
-	*version = schedule_repeats(&sender->schedule);
-	sender->unfinished = *version != 0;
-	return 0;
+		if (!rc)
+			sender->unfinished = schedule_repeats(&sender->schedule) ||
+					     sender->ended != sender->schedule.last_version;
+	}
+	if (!rc)
+		*version = schedule_repeats(&sender->schedule);
+	return rc;
 }
 
 int weft_update_repeat(weft_worker *worker, uint64_t *version, weft_error *error)

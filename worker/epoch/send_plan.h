@@ -112,7 +112,7 @@ struct send_plan {
  * only moves bytes. Whatever it returns, send_plan_close. */
 int send_plan_open(struct send_plan *plan, struct epoch *epoch, struct error *error);
 void send_plan_close(struct send_plan *plan);
-/* Before it closes: its homes hold that version, whole, and the plan that comes next is the same. */
+/* Before it closes: its homes hold that version, whole, for the plan that comes next, if that is the same. */
 void send_plan_keep(struct epoch *epoch, uint64_t version, struct kept_replica *kept);
 void send_plan_drop_kept(struct kept_replica *kept, const struct device *device);
 /* The first store into each page of a peer's memory would be a fault, which takes longer than the copy: maps those that were not

@@ -102,6 +102,11 @@ static inline uint32_t executor_wait_ms(const struct sender *sender)
 
 /* Peers that the controller says are gone take no part from here on. */
 void executor_hear_gone(struct sender *sender);
+/* The version goes to that peer: it is not gone, and lacks it. */
+static inline bool executor_serves(const struct sender *sender, uint32_t peer)
+{
+	return !sender->epoch->peers[peer].gone && !sender->schedule.links[peer].rests;
+}
 /* Nor does that one, which was not reached, if the plan allows it, and that is why: true. The controller is told. */
 bool executor_drop(struct sender *sender, uint32_t peer, const struct error *why);
 /* Without the lock, and no call is under way: endpoints and memory of those that are gone are let go of. */

@@ -57,8 +57,7 @@ static uint64_t sum_alone(const struct sender *sender, const struct send_source 
 
 static bool is_stored(const struct sender *sender, const struct send_row *row)
 {
-	return row->stored && !sender->epoch->peers[row->peer].gone &&
-	       !sender->schedule.links[row->peer].rests;
+	return row->stored && executor_serves(sender, row->peer);
 }
 
 /* Mapped targets of the source's part, from row *next of it on; at most room. */

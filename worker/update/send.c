@@ -137,7 +137,7 @@ static int ask_begin(struct sender *sender, struct task *task, struct step *step
 	pthread_mutex_lock(&sender->lock);
 	executor_hear_gone(sender);
 	for (uint32_t p = 0; p < sender->epoch->peer_count && !rc; p++)
-		if (!sender->epoch->peers[p].gone && !sender->schedule.links[p].rests)
+		if (executor_serves(sender, p))
 			rc = ask_peer(sender, task, p, error);
 	if (!rc && event.now_ns >= sender->attempt.begin_ns + executor_wait_ms(sender) * 1000000ull)
 		drop_late(sender, task->own);

@@ -25,7 +25,7 @@ static uint32_t live_groups(struct sender *sender)
 	uint32_t count = 0;
 
 	for (uint32_t p = 0; p < plan->peer_count; p++)
-		if (!sender->epoch->peers[p].gone && !sender->schedule.links[p].rests)
+		if (executor_serves(sender, p))
 			sender->groups[count++] =
 				p * plan->copies + sender->schedule.links[p].accept.copy;
 	return count;
