@@ -61,6 +61,12 @@ bool gone_is(const struct controller *controller, const struct slot *slot)
 	return has_left(controller, first_of(controller, slot));
 }
 
+bool gone_may_be_done(const struct controller *controller, const struct slot *slot)
+{
+	return slot->who.role == ROLE_INFERENCE && slot->presence == PRESENCE_LEFT &&
+	       controller->now_ms < slot->heard_ms + controller->options.lost_ms;
+}
+
 const struct departure *gone_trainer(const struct controller *controller)
 {
 	for (size_t i = 0; i < controller->departures.count; i++) {

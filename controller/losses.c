@@ -190,6 +190,8 @@ void losses_drop(struct controller *controller, struct slot *slot, struct messag
 	/* it will hear it with its next heartbeat, too */
 	if (gone_is(controller, target) || !exchange_has(controller, target))
 		return;
+	if (gone_may_be_done(controller, target))
+		return;
 	if (target->who.role == ROLE_TRAINER && target->presence == PRESENCE_LEFT) {
 		left_early_text(&why, target, slot, drop->text);
 		ending_fail(controller, target, &why);

@@ -168,6 +168,8 @@ void losses_restarted(struct error *why, const struct controller *controller,
 /* gone.c */
 /* That slot's engine has left. */
 bool gone_is(const struct controller *controller, const struct slot *slot);
+/* That rank has just left, its work done, and the rest of its engine may be about to. */
+bool gone_may_be_done(const struct controller *controller, const struct slot *slot);
 /* That slot can leave, with its engine, without the end of the job. An engine: another one has not, or trainers have, and
  * another one with its work done. A trainer: another process may take its place, or others hold what it held. */
 bool gone_may(const struct controller *controller, const struct slot *slot);

@@ -86,6 +86,52 @@ static void test_rank__that_left_and_is_dropped_then_takes_its_engine_out_once(v
 	simulation_free(&s);
 }
 
+/* Ranks of one engine do not end in the same moment, and a process that has ended is noticed before the controller's word comes. */
+static void test_rank__whose_work_is_done_is_no_loss_while_the_others_leave_too(void **unused)
+{
+	struct simulation *s = running(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_leave(s, 4, true);
+	simulation_run(s, 100);
+	simulation_drop(s, 0, 2, "its process has ended");
+	simulation_run(s, 3000);
+	simulation_expect(
+		s, "[   600] trainer 0: goes on without inference 2: its process has ended\n");
+	simulation_leave(s, 5, true);
+	simulation_run(s, 4000);
+	simulation_expect(
+		s,
+		"[  3001] controller: engine 1 (inference 2..3) leaves, the job goes on with 2 of 3: its "
+		"work is done after version 0\n");
+	simulation_expect_not(s, "is not reached by");
+	simulation_free(&s);
+
+	s = running(&(struct simulation_options){0});
+	simulation_leave(s, 4, true);
+	simulation_leave(s, 5, true);
+	simulation_drop(s, 0, 2, "its process has ended");
+	simulation_run(s, 4000);
+	simulation_expect_not(s, "goes on without inference");
+	simulation_free(&s);
+}
+
+static void test_rank__whose_work_is_done_and_the_others_is_not_takes_its_engine_out(void **unused)
+{
+	struct simulation *s = running(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_leave(s, 4, true);
+	simulation_run(s, 100);
+	simulation_drop(s, 0, 2, "its process has ended");
+	simulation_run(s, 8000);
+	simulation_expect(
+		s,
+		"[  5101] controller: engine 1 (inference 2..3) leaves, the job goes on with 2 of 3: "
+		"inference 2 (host a, pid 1004) is not reached by trainer 0*\n");
+	simulation_free(&s);
+}
+
 static void test_gone__that_was_lost_on_its_way_is_said_again(void **unused)
 {
 	struct simulation *s = running(&(struct simulation_options){0});
@@ -247,6 +293,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_silent_rank__takes_its_engine_out_of_the_job),
 		cmocka_unit_test(test_dropped_rank__takes_its_engine_out_at_once),
+		cmocka_unit_test(
+			test_rank__whose_work_is_done_is_no_loss_while_the_others_leave_too),
+		cmocka_unit_test(
+			test_rank__whose_work_is_done_and_the_others_is_not_takes_its_engine_out),
 		cmocka_unit_test(
 			test_rank__that_left_and_is_dropped_then_takes_its_engine_out_once),
 		cmocka_unit_test(test_gone__that_was_lost_on_its_way_is_said_again),

@@ -141,7 +141,7 @@ static void beat(struct worker_core *core)
 /* Its own to say until the controller has: see on_gone. */
 static void take_drop(struct worker_core *core, const struct worker_event *event)
 {
-	struct drop drop = {event->member, *event->error, event->version};
+	struct drop drop = {event->member, *event->error, event->version, core->now_ms, false};
 
 	if (!goes_on(core) || hear_is_gone(core, drop.member))
 		return;

@@ -100,6 +100,17 @@ static void send_running(struct worker_core *core)
 	says[core->adoption](core);
 }
 
+/* The controller says in a moment what became of that peer: lost, or done with its work. In its silence this worker does. */
+static void say_drop(struct worker_core *core, struct drop *drop)
+{
+	if (drop->said || core->now_ms < drop->since_ms + core->options.resend_ms)
+		return;
+	drop->said = true;
+	say(core, true, "goes on without %s %u: %s",
+	    drop->member.role == ROLE_TRAINER ? "trainer" : "inference", drop->member.rank,
+	    drop->why.text);
+}
+
 static void send_drops(struct worker_core *core)
 {
 	for (size_t i = 0; i < core->drops.count; i++) {
@@ -108,6 +119,7 @@ static void send_drops(struct worker_core *core)
 					  .u.drop = {drop->member, (int)drop->why.code,
 						     drop->why.text, drop->version}};
 
+		say_drop(core, drop);
 		say_copy(core, &message);
 	}
 }

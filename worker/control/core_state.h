@@ -20,7 +20,8 @@
 struct drop {
 	struct member member;
 	struct error why;
-	uint64_t version;
+	uint64_t version, since_ms;
+	bool said; /* in the log, too: the controller did not answer with a line of its own */
 };
 
 /* Another controller answers in the place of the one that was lost: it is asked to take this worker, which runs, over. */

@@ -7,8 +7,6 @@
  */
 #include "worker/update/executor.h"
 
-#include "base/log.h"
-
 static void go_without(struct sender *sender, uint32_t peer)
 {
 	sender->epoch->peers[peer].gone = true;
@@ -42,7 +40,6 @@ bool executor_drop(struct sender *sender, uint32_t peer, const struct error *why
 	if (to->gone)
 		return true;
 	go_without(sender, peer);
-	log_warn("%s: goes on without %s: %s", sender->epoch->options.name, to->name, why->text);
 	control_drop(sender->health->control, to->plan->member, why, sender->schedule.version);
 	return true;
 }

@@ -9,7 +9,6 @@
 #include "worker/update/wait.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 
 void waiter_hear_gone(struct waiter *waiter)
 {
@@ -49,7 +48,6 @@ bool waiter_fails_by(struct waiter *waiter, uint32_t p, const struct error *why)
 	if (peer->gone)
 		return false;
 	peer->gone = true;
-	log_warn("%s: %s", waiter->epoch->options.name, why->text);
 	control_drop(waiter->health->control, peer->plan->member, why,
 		     versions_published(waiter->versions));
 	return false;
