@@ -112,6 +112,10 @@ static int check_options(const struct controller_options *options, struct error 
 				 "a job needs trainers and inference ranks: --train has %u, "
 				 "--infer has %u",
 				 options->train.world, infer_ranks(&options->infer));
+	if (options->engines_min > options->infer.engines)
+		return error_set(error, ERROR_CONFIG,
+				 "--engines-min %u is more than the %u engines of --infer",
+				 options->engines_min, options->infer.engines);
 	return 0;
 }
 
@@ -124,6 +128,11 @@ static int choose_on_loss(struct controller *controller, struct error *error)
 		return error_set(error, ERROR_CONFIG, "--on-loss '%.64s' is none of end, continue",
 				 on_loss);
 	controller->options.on_loss = controller->continues ? "continue" : "end";
+	if (controller->options.engines_min && !controller->continues)
+		return error_set(
+			error, ERROR_CONFIG,
+			"--engines-min needs --on-loss continue: without it no engine comes in "
+			"later");
 	if (controller->continues && controller->rules.commit == COMMIT_JOB)
 		return error_set(error, ERROR_CONFIG,
 				 "--on-loss continue with --commit job: there no engine shows a "
@@ -395,6 +404,8 @@ static void tick(struct controller *controller)
 	controller->ticked_ms = controller->now_ms;
 	noise_summary(controller);
 	losses_silence(controller);
+	if (controller->state == CONTROLLER_GATHER && controller->options.engines_min)
+		declarations_maybe_plan(controller);
 	returns_deadlines(controller);
 	ending_deadlines(controller);
 }

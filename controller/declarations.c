@@ -88,7 +88,7 @@ static bool is_as_before(const struct controller *controller, const struct slot 
 		controller->epoch ? controller->epoch->parties[index].worker : NULL;
 	char who[WORKER_TEXT_BYTES], whom[WORKER_TEXT_BYTES];
 
-	if (!before || digest_equal(before->body->digest, declare->digest))
+	if (!before || !before->body || digest_equal(before->body->digest, declare->digest))
 		return true;
 	error_set(
 		why, ERROR_CONFLICT,
@@ -139,8 +139,9 @@ bool declarations_complete(const struct controller *controller)
 	/* a rank that is claimed may belong to a dead process: its heartbeat, or its silence,
 	   comes here again */
 	return controller->state == CONTROLLER_GATHER &&
-	       members->in[PRESENCE_DECLARED] == members->count && !members->bodies.missing &&
-	       !membership_claimed(members, controller->options.heartbeat_ms);
+	       ((members->in[PRESENCE_DECLARED] == members->count && !members->bodies.missing &&
+		 !membership_claimed(members, controller->options.heartbeat_ms)) ||
+		absent_may_begin(controller));
 }
 
 void declarations_maybe_plan(struct controller *controller)
@@ -159,6 +160,8 @@ static void again(struct controller *controller, struct slot *slot,
 	if (exchange_has(controller, slot)) {
 		exchange_replay_plan(controller, slot);
 	} else if (digest_equal(declare->digest, slot->worker->declare.digest)) {
+		if (controller->epoch) /* it came before, and was left out of the plan */
+			members_welcome(controller, slot);
 		want(controller, slot);
 	} else {
 		error_set(&why, ERROR_CONFLICT, "%s declared twice, with different contents",
@@ -194,6 +197,7 @@ void declarations_take(struct controller *controller, struct slot *slot, struct 
 	if (!body->known && !body->asked)
 		bodies_ask(bodies, body, slot->worker);
 	membership_declare(&controller->members, slot, declare, body);
+	controller->came_ms = controller->now_ms;
 	say(controller, false, "%s declares%s", slot_text(slot, who),
 	    body->known			  ? ", known already"
 	    : body->asked == slot->worker ? ", asked for the contents"
@@ -234,6 +238,7 @@ void declarations_body(struct controller *controller, struct slot *slot, struct 
 		}
 		body->known = true;
 		bodies_stop_asking(&controller->members.bodies, body);
+		controller->came_ms = controller->now_ms;
 	}
 	want(controller, slot);
 	declarations_maybe_plan(controller);

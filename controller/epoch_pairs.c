@@ -134,7 +134,8 @@ static int check_mates(const struct epoch *epoch, const struct epoch_rules *rule
 	uint32_t ranks = epoch->count - epoch->trainers, mate;
 
 	for (uint32_t rank = 0; pairs && rank < ranks; rank++)
-		if (commit_decider(rules->commit, rank, rules->infer->tp, &mate) &&
+		if (!epoch->parties[epoch->trainers + rank].away &&
+		    commit_decider(rules->commit, rank, rules->infer->tp, &mate) &&
 		    mates_transport(pairs, mate, rank) == pairs->list.count)
 			return refuse(epoch, epoch->parties[epoch->trainers + mate].worker,
 				      epoch->parties[epoch->trainers + rank].worker, NULL, error);

@@ -54,8 +54,9 @@ static bool mapped_by_all(const struct epoch *epoch, const struct worker *rank)
 	return true;
 }
 
-/* What one that is away holds. */
+/* What one that is away holds, and one that has never been here needs. */
 static const struct holding nothing;
+static const struct layout no_layout;
 
 static void input_fill(struct input *input, const struct epoch *epoch,
 		       const struct epoch_rules *rules, const struct pairs *pairs)
@@ -75,8 +76,10 @@ static void input_fill(struct input *input, const struct epoch *epoch,
 			input->registered[i] = worker->declare.registered;
 			input->device[i] = worker->declare.device;
 		} else {
-			input->inference[i - trainers] = &worker->body->layout;
-			input->inference_digests[i - trainers] = worker->body->digest;
+			input->inference[i - trainers] =
+				worker->body ? &worker->body->layout : &no_layout;
+			if (worker->body)
+				input->inference_digests[i - trainers] = worker->body->digest;
 			input->mapped[i - trainers] = mapped_by_all(epoch, worker);
 			input->landed[i - trainers] = worker->declare.landed;
 		}

@@ -84,6 +84,23 @@ static void announce(struct controller *controller)
 	action_push(controller->actions, CONTROLLER_TABLE)->table = table;
 }
 
+/* In its place the last one that was there; nobody, where none ever was. */
+static int add_away(struct epoch *epoch, const struct controller *controller,
+		    const struct slot *slot)
+{
+	const struct epoch *before = controller->epoch;
+	struct worker *worker = before ? before->parties[slot - controller->members.slots].worker
+				: absent_is(controller, slot) ? NULL
+							      : slot->worker;
+
+	worker = worker ? worker_hold(worker) : absent_worker(slot);
+	if (!worker)
+		return -ERROR_MEMORY;
+	epoch_add_away(epoch, worker);
+	worker_release(&worker);
+	return 0;
+}
+
 /* Of all who are here; beside the one that runs, if there is one. */
 static int make_epoch(struct epoch **epoch, struct controller *controller, struct error *why)
 {
@@ -96,12 +113,12 @@ static int make_epoch(struct epoch **epoch, struct controller *controller, struc
 	for (uint32_t i = 0; i < members->count; i++) {
 		const struct slot *slot = &members->slots[i];
 
-		if (gone_is(controller, slot))
-			epoch_add_away(*epoch, controller->epoch
-						       ? controller->epoch->parties[i].worker
-						       : slot->worker);
-		else
+		if (!gone_is(controller, slot))
 			epoch_add(*epoch, slot->worker);
+		else if (add_away(*epoch, controller, slot)) {
+			epoch_free(epoch);
+			return -ERROR_MEMORY;
+		}
 	}
 	rc = epoch_plan(*epoch, &controller->rules, controller->actions, why);
 	if (rc)
@@ -147,6 +164,7 @@ static void take_over(struct controller *controller)
 	go_all(controller);
 }
 
+/* With an error and an epoch: it is not the one that they run by. */
 static int plan_over(struct epoch **epoch, struct controller *controller, const struct slot *first,
 		     struct error *why)
 {
@@ -154,11 +172,7 @@ static int plan_over(struct epoch **epoch, struct controller *controller, const 
 
 	if (!rc)
 		rc = make_epoch(epoch, controller, why);
-	if (!rc && takeover_compare(first, *epoch, why)) {
-		epoch_free(epoch);
-		rc = -ERROR_CONFLICT;
-	}
-	return rc;
+	return rc ? rc : takeover_compare(first, *epoch, why);
 }
 
 /* There is no plan with those who come in: without them there is, or the job waits for a trainer. Where none is missing, they are
@@ -191,9 +205,18 @@ void exchange_begin(struct controller *controller)
 
 	WEFT_ASSERT(controller->epoch || declarations_complete(controller));
 	bodies_forget_unused(&members->bodies);
+	if (!controller->epoch)
+		absent_leave_out(controller);
 	returns_come_in(controller);
+	if (returns_wait_for_engine(controller))
+		return;
 	rc = runs ? plan_over(&epoch, controller, runs, &why)
 		  : make_epoch(&epoch, controller, &why);
+	if (rc && epoch) { /* another one than that which they run by */
+		epoch_free(&epoch);
+		if (absent_wait_for(controller))
+			return;
+	}
 	if (rc && rc != -ERROR_MEMORY && !runs) {
 		rc = plan_without(&epoch, controller, rc, &why);
 		if (rc && rc != -ERROR_MEMORY && returns_wait(controller, &why))
@@ -283,7 +306,7 @@ void exchange_connected(struct controller *controller, struct slot *slot, struct
 {
 	const struct membership *members = &controller->members;
 	struct epoch *epoch = controller->epoch;
-	uint32_t party;
+	uint32_t party, here = 0;
 
 	if (!exchange_has(controller, slot) || message->u.connected.attempt != epoch->attempt)
 		return;
@@ -295,10 +318,11 @@ void exchange_connected(struct controller *controller, struct slot *slot, struct
 	epoch_connected(epoch, party);
 	if (!epoch_all_connected(epoch) || controller->pause.phase == PAUSE_OVER)
 		return;
-	WEFT_ASSERT(controller->exchanges_again ||
+	WEFT_ASSERT(controller->departures.count ||
 		    members->in[PRESENCE_DECLARED] == members->count);
-	say(controller, false, "all %u workers have their peers' endpoints after %.1f s: go",
-	    members->count - members->in[PRESENCE_LOST] - members->in[PRESENCE_ABSENT],
+	for (uint32_t i = 0; i < members->count; i++)
+		here += exchange_has(controller, &members->slots[i]);
+	say(controller, false, "all %u workers have their peers' endpoints after %.1f s: go", here,
 	    (double)(controller->now_ms - controller->patience.since_ms) / 1000.0);
 	go_all(controller);
 }

@@ -10,7 +10,7 @@
  * sender has heard, so one that was lost with a connection is said again.
  *
  * A trainer leaves alone, and is told of in the same way. What it was to send nobody does, so the job pauses for another
- * plan (returns.c).
+ * plan (returns.c). So it does when the last engine has left, until another one is here.
  */
 #include "controller/state.h"
 
@@ -89,7 +89,17 @@ static bool trainer_is_here(const struct controller *controller)
 static bool engine_is_done(const struct controller *controller)
 {
 	for (size_t i = 0; i < controller->departures.count; i++)
-		if (controller->departures.items[i].why.code == ERROR_NONE)
+		if (controller->departures.items[i].why.code == ERROR_NONE &&
+		    !controller->departures.items[i].absent)
+			return true;
+	return false;
+}
+
+/* Its work done: so nobody is left who can do all of what others have to do. */
+static bool trainer_has_left(const struct controller *controller)
+{
+	for (uint32_t t = 0; t < controller->members.trainers; t++)
+		if (controller->members.slots[t].presence == PRESENCE_LEFT)
 			return true;
 	return false;
 }
@@ -100,14 +110,10 @@ static bool trainer_may(const struct controller *controller)
 	const struct membership *members = &controller->members;
 	bool any = false;
 
-	for (uint32_t i = 0; i < members->count; i++) {
-		const struct slot *slot = &members->slots[i];
-
-		if (slot->who.role == ROLE_TRAINER && slot->presence == PRESENCE_LEFT)
-			return false;
-		any = any ||
-		      (slot->who.role == ROLE_INFERENCE && exchange_serves(controller, slot));
-	}
+	if (trainer_has_left(controller))
+		return false;
+	for (uint32_t i = members->trainers; i < members->count; i++)
+		any = any || exchange_serves(controller, &members->slots[i]);
 	return any;
 }
 
@@ -127,8 +133,9 @@ bool gone_may(const struct controller *controller, const struct slot *slot)
 		if (!is_of(controller, slot, first) && !has_left(controller, first))
 			return true;
 	}
-	return !trainer_is_here(controller) && !gone_trainer(controller) &&
-	       engine_is_done(controller);
+	if (!trainer_is_here(controller))
+		return !gone_trainer(controller) && engine_is_done(controller);
+	return !slot->done && !trainer_has_left(controller);
 }
 
 static void tell(struct controller *controller, const struct slot *slot, uint32_t number)
@@ -303,7 +310,7 @@ void gone_leave(struct controller *controller, const struct slot *blamed, const 
 	}
 	members_maybe_done(controller);
 	returns_look(controller);
-	if (departure.first.role == ROLE_TRAINER)
+	if (departure.first.role == ROLE_TRAINER || !gone_here(controller, ROLE_INFERENCE))
 		returns_begin(controller);
 }
 

@@ -80,6 +80,8 @@ static const struct option_row {
 	 "between two signs of life (default 500ms)"},
 	{"lost-after", "WEFT_LOST_AFTER", "TIME", KIND_DURATION, AT(shell.controller.lost_ms),
 	 "silence after which a worker is given up (default 5s)"},
+	{"engines-min", "WEFT_ENGINES_MIN", "N", KIND_COUNT, AT(shell.controller.engines_min),
+	 "begin when so many engines are here; the others come in later (default: all; docs/living.md)"},
 	{"orphan", "WEFT_ORPHAN", "TIME", KIND_DURATION, AT(shell.controller.orphan_ms),
 	 "how long updates go on when this controller is lost (default: the job ends; docs/living.md)"},
 	{"restarts", "WEFT_RESTARTS", "N", KIND_COUNT, AT(shell.controller.restarts),

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-static void welcome(struct controller *controller, const struct slot *slot)
+void members_welcome(struct controller *controller, const struct slot *slot)
 {
 	struct message *message = send_to(controller, slot->peer, MESSAGE_WELCOME);
 
@@ -29,12 +29,13 @@ static void join(struct controller *controller, struct slot *slot, const char *p
 		no_memory(controller);
 		return;
 	}
+	controller->came_ms = controller->now_ms;
 	if (first && controller->state == CONTROLLER_GATHER) /* the wait starts with it */
 		patience_begin(&controller->patience, controller->now_ms);
 	say(controller, false, "%s joins, %u of %u here", slot_text(slot, who),
 	    members->count - members->in[PRESENCE_ABSENT] - members->in[PRESENCE_LOST],
 	    members->count);
-	welcome(controller, slot);
+	members_welcome(controller, slot);
 }
 
 static void out_of_range(struct controller *controller, const char *peer,
@@ -137,7 +138,7 @@ void members_hello(struct controller *controller, const char *peer, struct messa
 		if (controller->state == CONTROLLER_FAILED)
 			ending_answer(controller, slot, message);
 		else
-			welcome(controller, slot);
+			members_welcome(controller, slot);
 	} else if (controller->state == CONTROLLER_FAILED) {
 		ending_answer_late(controller, slot, peer, message);
 	} else if (slot->presence == PRESENCE_ABSENT) {
@@ -231,6 +232,7 @@ void members_leave(struct controller *controller, struct slot *slot, struct mess
 		return;
 	}
 	membership_gone(members, slot, PRESENCE_LEFT);
+	slot->done = message->u.leave.done;
 	if (!message->u.leave.done || controller->state != CONTROLLER_RUN) {
 		error_set(&why, ERROR_PEER_LOST, "%s left %s", slot_text(slot, who),
 			  message->u.leave.done

@@ -14,7 +14,8 @@
  *
  * Once a pause has begun it ends in a plan, whatever becomes of the newcomers: without them it is one for those who are here.
  *
- * When a trainer leaves, the pause begins at once: ranks give up the version that it was sending (receive.h). Where all that it
+ * When the last engine leaves the pause begins at once, and ends when one is here.
+ * When a trainer leaves, it does too: ranks give up the version that it was sending (receive.h). Where all that it
  * held others hold too, the plan is made without it. Else another process has to come for its rank, and is waited for.
  */
 #include "controller/state.h"
@@ -86,7 +87,7 @@ static void ask_all(struct controller *controller, enum pause_phase phase, uint6
 
 /* ---- who is here ---- */
 
-static bool is_whole(const struct controller *controller, struct member first)
+bool returns_whole(const struct controller *controller, struct member first)
 {
 	const struct slot *slots = membership_slot(&controller->members, first.role, first.rank);
 
@@ -106,7 +107,7 @@ static struct departure *find_whole(const struct controller *controller)
 	for (size_t i = 0; i < controller->departures.count; i++) {
 		struct departure *departure = &controller->departures.items[i];
 
-		if (!departure->back && is_whole(controller, departure->first))
+		if (!departure->back && returns_whole(controller, departure->first))
 			return departure;
 	}
 	return NULL;
@@ -118,8 +119,21 @@ static uint32_t count_whole(const struct controller *controller)
 
 	for (size_t i = 0; i < controller->departures.count; i++)
 		count += !controller->departures.items[i].back &&
-			 is_whole(controller, controller->departures.items[i].first);
+			 returns_whole(controller, controller->departures.items[i].first);
 	return count;
+}
+
+/* It is about to be planned with. */
+static bool engine_comes(const struct controller *controller)
+{
+	for (size_t i = 0; i < controller->departures.count; i++) {
+		const struct departure *departure = &controller->departures.items[i];
+
+		if (departure->first.role == ROLE_INFERENCE && !departure->back &&
+		    returns_whole(controller, departure->first))
+			return true;
+	}
+	return false;
 }
 
 /* The first trainer that has left and is not here again. */
@@ -129,7 +143,7 @@ static const struct departure *missing_trainer(const struct controller *controll
 		const struct departure *departure = &controller->departures.items[i];
 
 		if (departure->first.role == ROLE_TRAINER && !departure->back &&
-		    !is_whole(controller, departure->first))
+		    !returns_whole(controller, departure->first))
 			return departure;
 	}
 	return NULL;
@@ -384,20 +398,38 @@ static void late(struct controller *controller, uint64_t waited_ms)
 		losses_end(controller, slot, &why);
 }
 
-/* Nobody has come for the rank of a trainer that left. */
+/* The last of those that have left; some engine has. */
+static const struct departure *last_engine(const struct controller *controller)
+{
+	size_t n = controller->departures.count;
+
+	while (controller->departures.items[n - 1].first.role != ROLE_INFERENCE)
+		n--;
+	return &controller->departures.items[n - 1];
+}
+
+/* For the rank of a trainer that left, or for any of an engine. */
 static void nobody_came(struct controller *controller)
 {
 	const struct departure *gone = missing_trainer(controller);
 	struct pause *pause = &controller->pause;
+	double waited = (double)(controller->now_ms - pause->missing_ms) / 1000.0;
 	struct error why;
 
-	if (!gone) /* it has come, and is being declared */
+	if (!gone_here(controller, ROLE_INFERENCE) && !engine_comes(controller))
+		error_set(
+			&why, ERROR_PEER_LOST,
+			"no engine has come for %.1f s: start one again, or raise --join-timeout. "
+			"The last one has left: %.700s",
+			waited, last_engine(controller)->why.text);
+	else if (gone)
+		error_set(&why, ERROR_PEER_LOST,
+			  "no other process has come for the rank of trainer %u for %.1f s, and "
+			  "without it there is no plan (%.300s); start it again, or raise "
+			  "--join-timeout. %.500s",
+			  gone->first.rank, waited, pause->missing.text, gone->why.text);
+	else /* it has come, and is being declared */
 		return;
-	error_set(&why, ERROR_PEER_LOST,
-		  "no other process has come for the rank of trainer %u for %.1f s, and without "
-		  "it there is no plan (%.300s); start it again, or raise --join-timeout. %.500s",
-		  gone->first.rank, (double)(controller->now_ms - pause->missing_ms) / 1000.0,
-		  pause->missing.text, gone->why.text);
 	pause->missing_ms = 0;
 	ending_fail(controller, NULL, &why);
 }
@@ -471,22 +503,45 @@ uint64_t returns_repeat(const struct controller *controller)
 	return any ? pause->next - 1 : 0;
 }
 
+/* One wait with one deadline, whatever becomes of why. */
+static void wait_for(struct controller *controller, const char *whom, const struct error *why)
+{
+	struct pause *pause = &controller->pause;
+	bool anew = !pause->missing_ms || pause->missing.code != why->code;
+
+	pause->missing = *why;
+	pause->whole = count_whole(controller);
+	if (!pause->missing_ms)
+		pause->missing_ms = controller->now_ms;
+	if (anew)
+		say(controller, true,
+		    "waiting for %s, %.1f s at most (--join-timeout): without it, %.500s", whom,
+		    (double)(pause->missing_ms + controller->options.join_timeout_ms -
+			     controller->now_ms) /
+			    1000.0,
+		    why->text);
+}
+
+bool returns_wait_for_engine(struct controller *controller)
+{
+	struct error why = {.code = ERROR_PEER_LOST, .text = "trainers have nobody to send to"};
+
+	if (!controller->epoch || gone_here(controller, ROLE_INFERENCE))
+		return false;
+	wait_for(controller, "an engine", &why);
+	return true;
+}
+
 bool returns_wait(struct controller *controller, const struct error *why)
 {
 	const struct departure *gone = missing_trainer(controller);
-	struct pause *pause = &controller->pause;
+	char whom[64];
 
 	if (!gone)
 		return false;
-	pause->missing = *why;
-	pause->whole = count_whole(controller);
-	if (pause->missing_ms)
-		return true;
-	pause->missing_ms = controller->now_ms;
-	say(controller, true,
-	    "waiting for another process for the rank of trainer %u, %.1f s at most "
-	    "(--join-timeout): without it, %.500s",
-	    gone->first.rank, controller->options.join_timeout_ms / 1000.0, why->text);
+	snprintf(whom, sizeof(whom), "another process for the rank of trainer %u",
+		 gone->first.rank);
+	wait_for(controller, whom, why);
 	return true;
 }
 

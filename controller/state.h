@@ -7,6 +7,7 @@
  *   members.c       hello, claims, heartbeat, leave
  *   losses.c        silence, failures that workers report, whom to blame
  *   gone.c          engines and trainers that leave a job that goes on
+ *   absent.c        engines that it begins without
  *   takeover.c      a job that runs, and lost its controller
  *   returns.c       and those that come back: all pause between two versions
  *   declarations.c  what they hold and need: bodies once per digest, contradictions
@@ -45,6 +46,7 @@ struct departure {
 	struct member first;               /* of its ranks */
 	bool back;                         /* another one has come in its place, */
 	bool coming;                       /* with the plan that is being made */
+	bool absent;                       /* the job began without it (absent.c) */
 	struct member blamed;
 	uint64_t blamed_incarnation;
 	struct error why;                  /* ERROR_NONE: its work was done */
@@ -80,7 +82,8 @@ struct pause {
 	uint64_t next;                     /* version that trainers are about to begin */
 	uint64_t repeat;                   /* that they send once more before, to those that come in; 0: none */
 	uint64_t told;                     /* TRAINERS: ranks know that this version has begun */
-	uint64_t missing_ms;               /* OVER: there is no plan without a trainer that has left; since then. 0: there is */
+	uint64_t missing_ms;               /* OVER: there is no plan without a trainer that has left, or without an engine;
+					      since then. 0: there is */
 	struct error missing;              /* and why not */
 	uint32_t whole;                    /* of those that have left so many were here again when that was tried */
 	struct paused *slots;              /* as the membership's */
@@ -106,6 +109,8 @@ struct controller {
 	bool exchanges_again;              /* EXCHANGE: the job has run, and goes on after it */
 
 	struct patience patience;          /* of joining, of the exchange */
+	uint64_t came_ms;                  /* GATHER: when a worker joined, or declared something, last; 0: nobody has since
+					      there was no plan without more of them (absent.c) */
 	bool planning;                     /* the last step planned */
 
 	struct error failure;
@@ -155,6 +160,7 @@ message_handler members_heartbeat, members_leave, losses_report, losses_drop, re
 
 /* members.c */
 void members_hello(struct controller *controller, const char *peer, struct message *message);
+void members_welcome(struct controller *controller, const struct slot *slot);
 /* When nobody is left, and nobody comes back. */
 void members_maybe_done(struct controller *controller);
 
@@ -165,13 +171,25 @@ void losses_silence(struct controller *controller);
 void losses_restarted(struct error *why, const struct controller *controller,
 		      const struct slot *slot);
 
+/* absent.c */
+/* It is time to begin with those who are here. */
+bool absent_may_begin(const struct controller *controller);
+/* The job began without that slot's engine, which has not come in since. */
+bool absent_is(const struct controller *controller, const struct slot *slot);
+/* Engines that are not whole count as having left. */
+void absent_leave_out(struct controller *controller);
+/* The plan that workers run by is not the one without them: undone, and they are waited for. False: nobody was left out. */
+bool absent_wait_for(struct controller *controller);
+/* Stands in an epoch for a rank that has never been here; NULL: no memory. worker_release. */
+struct worker *absent_worker(const struct slot *slot);
+
 /* gone.c */
 /* That slot's engine has left. */
 bool gone_is(const struct controller *controller, const struct slot *slot);
 /* That rank has just left, its work done, and the rest of its engine may be about to. */
 bool gone_may_be_done(const struct controller *controller, const struct slot *slot);
-/* That slot can leave, with its engine, without the end of the job. An engine: another one has not, or trainers have, and
- * another one with its work done. A trainer: another process may take its place, or others hold what it held. */
+/* That slot can leave, with its engine, without the end of the job. An engine: another one has not, or trainers are here
+ * and wait for another one, or they have left, and another one with its work done. A trainer: another process may take its place, or others hold what it held. */
 bool gone_may(const struct controller *controller, const struct slot *slot);
 void gone_leave(struct controller *controller, const struct slot *blamed, const struct error *why);
 /* Its engine had left before this controller came; its processes are new, and come in later. */
@@ -199,10 +217,14 @@ bool gone_answer_former(struct controller *controller, const char *peer, const s
 bool gone_makes_room(struct controller *controller, struct slot *slot);
 
 /* returns.c */
+/* All ranks of that engine, or that trainer, are here and have declared. */
+bool returns_whole(const struct controller *controller, struct member first);
 /* Where all ranks of an engine that has left are here again, or such a trainer is: the job pauses, and takes it in. */
 void returns_maybe_begin(struct controller *controller);
 /* A trainer has left: the job pauses for another plan. */
 void returns_begin(struct controller *controller);
+/* No engine is here: one is waited for. False: one is. */
+bool returns_wait_for_engine(struct controller *controller);
 /* There is no plan, for that reason, while a trainer is missing: it is waited for. False: none is. */
 bool returns_wait(struct controller *controller, const struct error *why);
 /* Again, if it has not answered. */

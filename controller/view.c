@@ -102,6 +102,9 @@ void view_missing(const struct controller *controller, struct text *text)
 		}
 		text_fini(&list);
 	}
+	if (controller->state == CONTROLLER_GATHER && controller->options.engines_min)
+		text_format(text, " (%u engines are enough: --engines-min)",
+			    controller->options.engines_min);
 }
 
 void view_refused(const struct controller *controller, char *out, size_t bytes)

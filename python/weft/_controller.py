@@ -56,6 +56,8 @@ class Controller:
             "rank", each by itself (docs/versions.md).
         on_loss: what the loss of a worker means: "end" (default), the job fails; "continue", an inference rank takes its engine
             out, a trainer is gone on without or replaced (docs/living.md).
+        engines_min: with so many engines the job begins, and the others come in later; None: it waits for all. Needs
+            on_loss="continue" (docs/living.md).
         orphan_s: how long updates go on when the controller is lost; None: the job ends then (docs/living.md).
         topology: "flat" (default), "workers", a spec or a file (docs/topology.md).
         dump: file for the routing table, once it is planned.
@@ -74,8 +76,8 @@ class Controller:
     def __init__(self, train: str, infer: str, *, bind: Optional[str] = None,
                  key_file: "Optional[str | os.PathLike[str]]" = None, insecure: bool = False, job: Optional[str] = None,
                  policy: Optional[str] = None, order: Optional[str] = None, commit: Optional[str] = None,
-                 on_loss: Optional[str] = None, orphan_s: Optional[float] = None, topology: Optional[str] = None,
-                 dump: "Optional[str | os.PathLike[str]]" = None, restarts: Optional[int] = None,
+                 on_loss: Optional[str] = None, engines_min: Optional[int] = None, orphan_s: Optional[float] = None,
+                 topology: Optional[str] = None, dump: "Optional[str | os.PathLike[str]]" = None, restarts: Optional[int] = None,
                  sessions_max: Optional[int] = None, join_timeout_s: Optional[float] = None,
                  exchange_timeout_s: Optional[float] = None, update_timeout_s: Optional[float] = None,
                  heartbeat_s: Optional[float] = None, lost_after_s: Optional[float] = None, _remove_key: bool = False):
@@ -84,7 +86,8 @@ class Controller:
         bind = bind or "tcp://127.0.0.1:0"
         given: dict[str, Any] = {
             "train": train, "infer": infer, "bind": bind, "key": key_file, "job": job, "policy": policy, "order": order,
-            "commit": commit, "on-loss": on_loss, "orphan": _time(orphan_s), "topology": topology, "dump": dump,
+            "commit": commit, "on-loss": on_loss, "engines-min": engines_min, "orphan": _time(orphan_s),
+            "topology": topology, "dump": dump,
             "restarts": restarts, "sessions-max": sessions_max,
             "join-timeout": _time(join_timeout_s), "exchange-timeout": _time(exchange_timeout_s),
             "update-timeout": _time(update_timeout_s), "heartbeat": _time(heartbeat_s), "lost-after": _time(lost_after_s)}

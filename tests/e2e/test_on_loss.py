@@ -94,19 +94,24 @@ def test_rank__that_fails_or_is_interrupted_takes_its_engine_out(tmp_path, model
         assert "the post-load hook returned 9" in job.processes["controller"].stderr
 
 
-def test_last_engine__that_is_lost_ends_the_job(tmp_path, models):
+def test_last_engine__that_is_lost_is_waited_for_and_then_ends_the_job(tmp_path, models):
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, "engines=2,tp=2") as job:
-        begin(job, updates=100000)
+        begin(job, updates=100000, controller=["--join-timeout", "4s"])
         job.kill("inference-2")
         until(lambda: "leaves, the job goes on with 1 of 2" in job.processes["controller"].stderr, job)
         job.kill("inference-0")
         codes = job.wait(30)
         assert codes["trainer-0"] == codes["trainer-1"] == codes["inference-1"] == codes["inference-3"] == 75, job.said()
         assert codes["controller"] == 75
+        said = job.processes["controller"].stderr
+        assert "waiting for an engine, 4.0 s at most (--join-timeout): without it, trainers have nobody to send to" in said
+        assert "the job fails: no engine has come for 4." in said and said.count("the job fails") == 1
 
 
 def test_on_loss__that_commits_for_the_whole_job_or_is_unknown_is_refused(tmp_path):
     for flags, said in ((["--on-loss", "continue", "--commit", "job"], "there no engine shows a version before all do"),
+                        (["--engines-min", "1"], "--engines-min needs --on-loss continue"),
+                        (["--engines-min", "2", "--on-loss", "continue"], "--engines-min 2 is more than the 1 engines of --infer"),
                         (["--on-loss", "hope"], "--on-loss 'hope' is none of end, continue")):
         process = jobs.Process("refused", [jobs.CONTROLLER, "--train", "world=2", "--infer", "tp=1", *flags], tmp_path)
         assert process.popen.wait(20) == 78

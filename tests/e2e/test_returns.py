@@ -111,6 +111,48 @@ def test_engines__that_come_and_go_again_and_again_harm_nobody(tmp_path, models)
     assert not jobs.leftovers()
 
 
+@pytest.mark.parametrize("way", ["shm", "tcp", "list", "full"] if MORE else ["shm", "list"])
+def test_engines__that_the_job_began_without_have_every_version_from_when_they_came(tmp_path, models, way):
+    flags = {**WAYS, "tcp": TCP}[way]
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller("--on-loss", "continue", "--engines-min", "1")
+        for rank in range(2):
+            job.worker("trainer", rank, "--interval", "20ms", *flags, updates=UPDATES)
+        for rank in range(2):
+            job.worker("inference", rank, "--verify", *flags, updates=UPDATES)
+        until(lambda: len(job.processes["inference-1"].updates()) > 2, job)
+        come_back(job, *flags, ranks=(4, 5), inference=())
+        come_back(job, *flags, ranks=(2, 3))
+        all_is_right(job, others=(0, 1), again=(2, 3, 4, 5))
+        said = job.processes["controller"].stderr
+        assert "begins with 1 of 3 engines (--engines-min 1): each of the others comes in when it is here" in said
+        assert "engines that were lost" not in said
+    assert not jobs.leftovers()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_last_engine__that_is_lost_comes_back_to_trainers_that_wait_for_it(tmp_path, models, way):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, "engines=1,tp=2") as job:
+        job.controller("--on-loss", "continue")
+        for rank in range(2):
+            job.worker("trainer", rank, "--interval", "20ms", *WAYS[way], updates=UPDATES)
+        for rank in range(2):
+            job.worker("inference", rank, "--verify", *WAYS[way], updates=UPDATES)
+        for round in range(2):
+            name = f"again{round - 1}-1" if round else "inference-1"
+            until(lambda: len(job.processes[name].updates()) > 2, job)
+            job.kill(name)
+            until(lambda: job.processes["controller"].stderr.count("waiting for an engine") == round + 1, job)
+            come_back(job, *WAYS[way], ranks=(0, 1), inference=(), again=str(round))
+        codes = job.wait(120)
+        assert {codes[name] for name in ("controller", "trainer-0", "trainer-1", "again1-0", "again1-1")} == {0}, job.said()
+        want = jobs.expected(job.model, job.infer)
+        for rank in range(2):
+            got = job.digests(rank, f"again1-{rank}")
+            assert sorted(got) == list(range(min(got), UPDATES + 1)) and got[UPDATES] == want.digests(UPDATES)[rank]
+    assert not jobs.leftovers()
+
+
 def test_newcomer__that_stops_in_the_midst_is_gone_on_without(tmp_path, models):
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         begin(job, controller=["--lost-after", "2s"])

@@ -110,3 +110,41 @@ def test_torchrun__that_restarts_an_engine_brings_it_back_into_the_job(tmp_path,
         assert set(job.wait(60).values()) == {0}, job.said()
         assert said.read_text().count(f"update version={updates} ") == 2
         assert sorted(job.digests(0)) == list(range(1, int(updates) + 1))
+
+
+def test_torchrun__elastic_brings_an_engine_more_into_the_job_and_loses_it(tmp_path, models):
+    """--nnodes 1:2, an engine a node: when a node comes or goes torchrun starts all engines anew, the trainers go on."""
+    updates, infer = "250", "engines=2,tp=2"
+    said, launches = [tmp_path / "node0", tmp_path / "node1"], []
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, infer) as job:
+        job.controller("--on-loss", "continue", "--engines-min", "1")
+        for rank in range(2):
+            job.worker("trainer", rank, "--interval", "40ms", updates=updates)
+        controller = job.processes["controller"]
+
+        def node(index):
+            command = [TORCHRUN, "--nnodes", "1:2", "--nproc-per-node", "2", "--max-restarts", "5", "--monitor-interval", "0.1",
+                       "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:29524", "--rdzv-id", "engines",
+                       "--rdzv-conf", "last_call_timeout=1", "--local-addr", "127.0.0.1", "--no-python", str(jobs.WORKER),
+                       "--controller", job.address,
+                       "--job", job.name, "--model", str(job.model), "--checkpoint", str(job.model), "--train", TRAIN,
+                       "--infer", infer, "--updates", updates, "--verify", "--role", "inference"]
+            # PyTorch 2.13: without it two agents of one rendezvous may wait for each other for ever
+            env = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+            with said[index].open("w") as out:
+                launches.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env))
+
+        try:
+            node(0)
+            until(lambda: said[0].read_text().count("update version=3 ") == 2, job)
+            assert "begins with 1 of 2 engines" in controller.stderr
+            node(1)
+            until(lambda: "2 of 2 engines are here from version" in controller.stderr, job, 40)
+            until(lambda: "update version=" in said[1].read_text(), job)
+            launches[1].terminate()
+            assert set(job.wait(90).values()) == {0}, job.said()
+        finally:
+            for launch in launches:  # who is left waits for the other one's end, for minutes
+                launch.kill()
+        assert "engine 1 (inference 2..3) leaves, the job goes on with 1 of 2: " in controller.stderr
+        assert said[0].read_text().count(f"update version={updates} ") == 2

@@ -124,7 +124,7 @@ def test_trainer__that_is_stopped_and_has_ranks_memory_mapped_is_to_be_killed(tm
         all_is_right(job)
     assert not jobs.leftovers()
     with jobs.Job(tmp_path / "unsafe", models["qwen2"], GATHERED, INFER) as job:
-        begin(job, controller=["--lost-after", "2s"])
+        begin(job, controller=["--lost-after", "2s", "--join-timeout", "4s"])
         job.kill("trainer-1", signal.SIGSTOP)
         codes = job.wait(60, [f"inference-{rank}" for rank in range(6)])
         assert 0 not in codes.values(), codes

@@ -239,7 +239,7 @@ static void test_engine__that_is_lost_when_trainers_are_done_is_no_failure_of_th
 	simulation_free(&s);
 }
 
-static void test_last_engine__ends_the_job(void **unused)
+static void test_last_engine__is_waited_for_and_ends_the_job_when_no_other_comes(void **unused)
 {
 	struct simulation *s = running(&(struct simulation_options){0});
 
@@ -250,10 +250,39 @@ static void test_last_engine__ends_the_job(void **unused)
 	simulation_expect(s, "[    15] controller: engine 1 (inference 2..3) leaves, the job goes "
 			     "on with 1 of 3*\n");
 	simulation_fail(s, 7, "its NIC is gone");
+	simulation_run(s, 1100);
+	simulation_update(s, 1);
+	simulation_run(s, 2000);
+	simulation_expect(
+		s, "[  1001] controller: engine 2 (inference 4..5) leaves, the job goes "
+		   "on with 0 of 3: inference 5 (host a, pid 1007) failed at version 0: "
+		   "its NIC is gone\n"
+		   "*trainer 0 pauses before version 1\n"
+		   "*controller: waiting for an engine, 20.0 s at most (--join-timeout): without "
+		   "it, trainers have nobody to send to\n");
+	simulation_run(s, 23000);
+	simulation_expect(
+		s,
+		"*controller: the job fails: no engine has come for 20.4 s: start one again, or raise "
+		"--join-timeout. The last one has left: inference 5 (host a, pid 1007) failed at "
+		"version 0: its NIC is gone\n");
+	assert_int_equal(simulation_state(s, 0), WORKER_FAILED);
+	simulation_free(&s);
+}
+
+static void test_last_engine__that_is_lost_when_a_trainer_is_done_ends_the_job(void **unused)
+{
+	struct simulation *s = running(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_fail(s, 2, "its NIC is gone");
+	simulation_fail(s, 4, "its NIC is gone");
+	simulation_leave(s, 0, true);
+	simulation_run(s, 1000);
+	simulation_fail(s, 7, "its NIC is gone");
 	simulation_run(s, 2000);
 	simulation_expect(s, "[  1001] controller: the job fails: inference 5 (host a, pid 1007) "
 			     "failed at version 0: its NIC is gone\n");
-	assert_int_equal(simulation_state(s, 0), WORKER_FAILED);
 	simulation_free(&s);
 }
 
@@ -305,7 +334,10 @@ int main(void)
 		cmocka_unit_test(test_engine__that_leaves_with_its_work_done_is_gone_on_without),
 		cmocka_unit_test(
 			test_engine__that_is_lost_when_trainers_are_done_is_no_failure_of_theirs),
-		cmocka_unit_test(test_last_engine__ends_the_job),
+		cmocka_unit_test(
+			test_last_engine__is_waited_for_and_ends_the_job_when_no_other_comes),
+		cmocka_unit_test(
+			test_last_engine__that_is_lost_when_a_trainer_is_done_ends_the_job),
 		cmocka_unit_test(test_bad_network__everybody_else_hears_of_it_and_goes_on),
 	};
 

@@ -160,6 +160,7 @@ void simulation_controller_start(struct simulation *simulation)
 		.commit = options->commit,
 		.on_loss = options->on_loss,
 		.orphan_ms = options->orphan_ms,
+		.engines_min = options->engines_min,
 		.heartbeat_ms = 500,
 		.lost_ms = 5000,
 		.join_timeout_ms = options->join_timeout_ms,

@@ -22,7 +22,7 @@ struct simulation_options {
 	const char *train, *infer, *policy; /* default world=2, engines=1,tp=2, greedy */
 	const char *commit;                 /* default rank: what ranks here publish, each does by itself */
 	const char *on_loss;                /* default end */
-	uint32_t orphan_ms;                 /* default 0 */
+	uint32_t orphan_ms, engines_min;    /* default 0 */
 	uint64_t seed;
 	uint32_t latency_ms, jitter_ms;     /* default 1, 0 */
 	uint32_t drop_percent, double_percent;

@@ -100,14 +100,27 @@ static void start_over(struct worker_core *core, uint64_t other)
 	core_enter(core, WORKER_HELLO);
 }
 
-static void on_welcome(struct worker_core *core, struct message *message)
+static void say_waits(struct worker_core *core)
 {
 	bool trainer = core->options.holding != NULL;
 
+	say(core, true,
+	    "the job at %s runs: this %s comes in when %s and trainers begin their next "
+	    "update",
+	    core->options.controller, trainer ? "trainer" : "engine",
+	    trainer ? "ranks have what the one before it ended" : "all its ranks are here");
+}
+
+static void on_welcome(struct worker_core *core, struct message *message)
+{
 	if (core->adoption == ADOPTION_HELLO) {
 		on_adoption(core, message);
 		take_times(core, &message->u.welcome);
 		say_latest(core);
+	}
+	if (core->state == WORKER_DECLARE && message->u.welcome.runs && !core->runs) {
+		core->runs = true; /* it began without us */
+		say_waits(core);
 	}
 	if (core->state != WORKER_HELLO)
 		return;
@@ -121,11 +134,7 @@ static void on_welcome(struct worker_core *core, struct message *message)
 	}
 	core_enter(core, WORKER_DECLARE);
 	if (core->runs)
-		say(core, true,
-		    "the job at %s runs: this %s comes in when %s and trainers begin their next "
-		    "update",
-		    core->options.controller, trainer ? "trainer" : "engine",
-		    trainer ? "ranks have what the one before it ended" : "all its ranks are here");
+		say_waits(core);
 }
 
 static void on_refuse(struct worker_core *core, struct message *message)

@@ -27,6 +27,21 @@ def heard(worker):
 
 
 @contextlib.contextmanager
+def begun_with_one_engine():
+    """The controller's address, a trainer and the first of three engines of a rank, the only one that is here."""
+    with contextlib.ExitStack() as stack:
+        running = weft.Controller(train="world=1", infer="engines=3,tp=1", on_loss="continue", engines_min=1)
+        stack.callback(running.stop)
+        trainer = stack.enter_context(weft.Trainer(running.address, 0, update_timeout_s=SECONDS))
+        trainer.declare_tensor(Q)
+        trainer.declare_tensor(K)
+        first = stack.enter_context(engine(running.address, 0))
+        for join in [Thread(worker.join) for worker in (trainer, first)]:
+            join.done()
+        yield running.address, trainer, first
+
+
+@contextlib.contextmanager
 def two_engines(update_timeout_s=SECONDS):
     """The controller's address, a trainer and two engines of a rank, which are at version 1. The trainer and engine 0 are closed
     at the end."""

@@ -10,7 +10,7 @@ import time
 import pytest
 from pair import SECONDS, Thread, inference, right, values
 from pair import trainer as new_trainer
-from test_losses import all_at, engine, fails, heard, two_engines
+from test_losses import all_at, begun_with_one_engine, engine, fails, heard, two_engines
 
 import weft
 
@@ -94,6 +94,52 @@ def test_engine__that_comes_back_is_sent_the_last_version_by_a_trainer_with_noth
             trainer.publish(2, values(2))
             served.done()
             assert waits.done() == 2
+
+
+@pytest.mark.parametrize("loops", [False, True], ids=["threads", "event loop"])
+def test_engine__that_was_not_here_at_the_beginning_comes_in_and_is_all_that_is_left(loops):
+    with begun_with_one_engine() as (address, trainer, first):
+        all_at(trainer, first, 1)
+        assert trainer.losses == first.losses == ()
+        waits = Thread(first.wait, 2)
+        with engine(address, 2) as second:
+            joins = Thread(second.join, SECONDS)
+            assert Thread(repeats, trainer, loops).done() == 1
+            joins.done()
+            served = Thread(shows, second, 1)
+            trainer.publish(1, values(1))
+            served.done()
+            served = Thread(shows, second, 2)
+            trainer.publish(2, values(2))
+            served.done()
+            assert waits.done() == 2
+            fails(first)
+            assert heard(trainer)[-1].ranks == range(0, 1)
+            served = Thread(shows, second, 3)
+            trainer.publish(3, values(3))
+            served.done()
+
+
+def publishes(trainer, version, loops):
+    if loops:
+        asyncio.run(trainer.publish_async(version, values(version)))
+    else:
+        trainer.publish(version, values(version))
+
+
+@pytest.mark.parametrize("loops", [False, True], ids=["threads", "event loop"])
+def test_trainer__that_has_no_engine_any_more_waits_for_one(loops):
+    with begun_with_one_engine() as (address, trainer, first):
+        all_at(trainer, first, 1)
+        fails(first)
+        heard(trainer)
+        publish = Thread(publishes, trainer, 2, loops)
+        time.sleep(0.5)
+        assert publish.is_alive()
+        with engine(address, 1) as second:
+            second.join(SECONDS)
+            assert second.next_version == second.wait() == 2
+            publish.done()
 
 
 @pytest.mark.parametrize("loops", [False, True], ids=["threads", "event loop"])
