@@ -42,6 +42,7 @@ struct simulation_worker {
 	const char *failure;  /* it has failed before it joins */
 };
 
+struct history;
 struct simulation;
 struct simulation *simulation_new(const struct simulation_options *options);
 void simulation_free(struct simulation **simulation);
@@ -66,6 +67,8 @@ void simulation_drop(struct simulation *simulation, uint32_t trainer, uint32_t r
 void simulation_partition(struct simulation *simulation, uint32_t worker, uint64_t until_ms);
 /* Every running trainer starts that version. */
 void simulation_update(struct simulation *simulation, uint64_t version);
+/* Every running trainer that has nothing under way starts its next one; none is more than one ahead, as they train together. */
+void simulation_update_next(struct simulation *simulation);
 /* That one does. Where the job pauses, as soon as it goes on. */
 void simulation_begin(struct simulation *simulation, uint32_t trainer, uint64_t version);
 
@@ -98,5 +101,6 @@ void simulation_assert_all_at(const struct simulation *simulation, uint64_t vers
 void simulation_expect(const struct simulation *simulation, const char *lines);
 void simulation_expect_not(const struct simulation *simulation, const char *part);
 const char *simulation_transcript(const struct simulation *simulation);
+const struct history *simulation_history(const struct simulation *simulation);
 
 #endif

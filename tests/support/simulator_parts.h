@@ -8,6 +8,7 @@
 #define TESTS_SUPPORT_SIMULATOR_PARTS_H
 
 #include "base/array.h"
+#include "tests/support/history.h"
 #include "tests/support/simulator.h"
 
 #include <setjmp.h>
@@ -29,7 +30,7 @@ struct event {
 	unsigned char *bytes; /* DELIVER */
 	size_t length;
 	uint64_t version;     /* WRITE, SIGNAL */
-	uint32_t peer;        /* WRITE: index into plan peers; CONNECTED: attempt */
+	uint32_t peer;        /* WRITE: index into plan peers; CONNECTED, SIGNAL: attempt */
 	struct digest digest; /* SIGNAL */
 };
 
@@ -51,6 +52,7 @@ struct worker {
 	uint64_t begun, begins; /* trainer: last one, and the one that it has stopped before; 0: none */
 	uint64_t repeating;   /* trainer: the version that it sends once more; 0: none */
 	bool repeats;         /* trainer: it has stopped in weft_update_repeat */
+	bool stopped;         /* rank: it has said so, and takes nothing any more */
 	uint64_t last_at[2];  /* latest delivery to, from: keeps order */
 };
 
@@ -63,6 +65,7 @@ struct simulation {
 	ARRAY(struct worker *) workers;
 	ARRAY(struct event) events;
 	struct text transcript;
+	struct history history;
 };
 
 /* simulator.c */

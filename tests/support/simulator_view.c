@@ -31,6 +31,11 @@ const struct message_plan *simulation_plan(const struct simulation *simulation, 
 	return simulation->workers.items[worker]->plan;
 }
 
+const struct history *simulation_history(const struct simulation *simulation)
+{
+	return &simulation->history;
+}
+
 const char *simulation_transcript(const struct simulation *simulation)
 {
 	return text_string(&simulation->transcript);

@@ -17,6 +17,30 @@ static void connect_all(struct simulation *simulation, struct worker *worker,
 	(void)simulation;
 }
 
+static struct fact *note(struct simulation *simulation, const struct worker *worker,
+			 enum fact_kind kind, uint64_t version)
+{
+	struct fact *fact = array_push(&simulation->history.facts);
+
+	assert_non_null(fact);
+	*fact = (struct fact){.kind = kind,
+			      .at_ms = simulation->now,
+			      .who = {worker->what.role, worker->what.rank},
+			      .process = worker->what.incarnation,
+			      .version = version};
+	return fact;
+}
+
+static void note_plan(struct simulation *simulation, const struct worker *worker)
+{
+	struct fact *fact = note(simulation, worker, FACT_PLANNED, 0);
+
+	fact->digest = worker->plan->digest;
+	for (size_t p = 0; p < worker->plan->peer_count; p++)
+		if (worker->plan->peers[p].member.role == ROLE_TRAINER)
+			fact->trainers |= 1ull << worker->plan->peers[p].member.rank;
+}
+
 static void begin(struct simulation *simulation, uint32_t index, uint64_t version);
 static void count(struct simulation *simulation, uint32_t index);
 static void send_once_more(struct simulation *simulation, uint32_t index, uint64_t version);
@@ -33,6 +57,7 @@ static void give_up(struct simulation *simulation, uint32_t index, uint64_t vers
 		if (!(worker->gone >> worker->plan->peers[p].member.rank & 1))
 			return;
 	worker->past = version;
+	note(simulation, worker, FACT_PASSES, version);
 	simulation_line(simulation, "%s has nothing of version %llu", worker->name,
 			(unsigned long long)version);
 }
@@ -57,9 +82,12 @@ static void pause_if_asked(struct simulation *simulation, uint32_t index)
 		at = worker->past > at ? worker->past : at;
 		event.next = at + 1;
 	}
-	if (worker->pause.number &&
-	    (trainer ? at && at >= worker->pause.version : at >= worker->pause.version))
-		worker_does(simulation, index, &event);
+	if (!worker->pause.number ||
+	    (trainer ? !at || at < worker->pause.version : at < worker->pause.version))
+		return;
+	worker->stopped = !trainer;
+	worker->arrived = 0; /* parts of a version that those who live have not begun */
+	worker_does(simulation, index, &event);
 }
 
 static void take_state(struct simulation *simulation, uint32_t index, const struct action *action)
@@ -67,6 +95,8 @@ static void take_state(struct simulation *simulation, uint32_t index, const stru
 	struct worker *worker = simulation->workers.items[index];
 	uint64_t version = worker->repeats ? 0 : worker->begins;
 
+	if (action->state >= WORKER_LEFT)
+		note(simulation, worker, FACT_ENDS, 0);
 	if (action->state == WORKER_FAILED) {
 		worker->error = action->error;
 		simulation_line(simulation, "%s fails: %s", worker->name, action->error.text);
@@ -76,6 +106,7 @@ static void take_state(struct simulation *simulation, uint32_t index, const stru
 	if (action->state != WORKER_RUN)
 		return;
 	worker->pause.number = 0;
+	worker->stopped = false;
 	worker->begins = 0;
 	if (worker->repeats && worker->plan->repeat)
 		send_once_more(simulation, index, worker->plan->repeat);
@@ -108,6 +139,7 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 		case WORKER_ACTION_OPEN:
 			worker->plan = action->plan;
 			worker->gone = worker->arrived = 0;
+			note_plan(simulation, worker);
 			simulation_later(simulation, simulation->now + simulation->options.open_ms,
 					 EVENT_OPENED)
 				->to = index;
@@ -348,6 +380,7 @@ void simulation_kill(struct simulation *simulation, uint32_t worker)
 	if (!victim->alive)
 		return;
 	victim->alive = false;
+	note(simulation, victim, FACT_ENDS, 0);
 	simulation_line(simulation, "%s is killed", victim->name);
 }
 
@@ -402,6 +435,8 @@ static void ended(struct simulation *simulation, uint32_t index, uint64_t versio
 
 	worker->version = version;
 	worker->repeating = 0;
+	if (worker->what.role == ROLE_INFERENCE)
+		note(simulation, worker, FACT_SHOWS, version);
 	simulation_line(simulation, "%s %s version %llu", worker->name,
 			worker->what.role == ROLE_TRAINER ? "ends" : "publishes",
 			(unsigned long long)version);
@@ -440,6 +475,7 @@ static void begin(struct simulation *simulation, uint32_t index, uint64_t versio
 	simulation_line(simulation, "%s begins version %llu", worker->name,
 			(unsigned long long)version);
 	worker->begun = version;
+	note(simulation, worker, FACT_BEGINS, version);
 	if (worker->plan->peer_count)
 		schedule_write(simulation, index, 0, version);
 	else
@@ -454,20 +490,53 @@ static void send_once_more(struct simulation *simulation, uint32_t index, uint64
 			(unsigned long long)version);
 	assert_int_equal(version, worker->version);
 	worker->repeating = version;
+	note(simulation, worker, FACT_BEGINS, version)->again = true;
 	if (worker->plan->peer_count)
 		schedule_write(simulation, index, 0, version);
+}
+
+/* Its host has ended what it has begun. */
+static bool has_nothing_under_way(const struct worker *worker)
+{
+	return worker_runs(worker) && !worker->begins && !worker->repeating &&
+	       worker->begun == worker->version;
+}
+
+static uint64_t next_version(const struct worker *worker)
+{
+	if (!worker->begun && worker->plan->next)
+		return worker->plan->next; /* it came in then */
+	return worker->begun + 1;
+}
+
+void simulation_update_next(struct simulation *simulation)
+{
+	uint64_t version = UINT64_MAX;
+
+	for (uint32_t i = 0; i < simulation->workers.count; i++) {
+		const struct worker *worker = simulation->workers.items[i];
+
+		if (worker->what.role == ROLE_TRAINER && worker_runs(worker) &&
+		    next_version(worker) < version)
+			version = next_version(worker);
+	}
+	for (uint32_t i = 0; i < simulation->workers.count; i++) {
+		const struct worker *worker = simulation->workers.items[i];
+
+		if (worker->what.role == ROLE_TRAINER && has_nothing_under_way(worker) &&
+		    next_version(worker) == version)
+			begin(simulation, i, version);
+	}
 }
 
 void simulation_repeat_one(struct simulation *simulation, uint32_t trainer)
 {
 	struct worker *worker = simulation->workers.items[trainer];
-	uint64_t next = worker->begun + 1;
+	uint64_t next;
 
-	if (!worker_runs(worker) || worker->begins || worker->repeating ||
-	    worker->begun != worker->version || !worker->pause.number)
+	if (!has_nothing_under_way(worker) || !worker->pause.number)
 		return;
-	if (!worker->begun && worker->plan->next)
-		next = worker->plan->next; /* it came in then */
+	next = next_version(worker);
 	if (next < worker->pause.version)
 		return;
 	simulation_line(simulation, "%s pauses after version %llu", worker->name,
@@ -529,7 +598,7 @@ static bool has_another(struct simulation *simulation, uint32_t index, uint64_t 
 {
 	const struct worker *worker = simulation->workers.items[index];
 
-	return worker->arrived && worker->arriving != version;
+	return worker->stopped || (worker->arrived && worker->arriving != version);
 }
 
 static void next_write(struct simulation *simulation, const struct event *event)
@@ -565,6 +634,7 @@ void worker_writes(struct simulation *simulation, const struct event *event)
 		signal->from = event->to;
 		signal->version = event->version;
 		signal->digest = worker->plan->digest;
+		signal->peer = worker->plan->attempt;
 	}
 	next_write(simulation, event);
 }
@@ -587,6 +657,7 @@ static void count(struct simulation *simulation, uint32_t index)
 	}
 	worker->arrived = 0;
 	worker->past = version;
+	note(simulation, worker, FACT_PASSES, version);
 	simulation_line(simulation, "%s gives up version %llu", worker->name,
 			(unsigned long long)version);
 	pause_if_asked(simulation, index);
@@ -595,18 +666,23 @@ static void count(struct simulation *simulation, uint32_t index)
 void worker_signalled(struct simulation *simulation, const struct event *event)
 {
 	struct worker *worker = simulation->workers.items[event->to];
+	const struct worker *from = simulation->workers.items[event->from];
+	struct fact *fact;
 
 	if (!worker_runs(worker))
 		return;
-	if (!digest_equal(event->digest, worker->plan->digest)) {
-		assert_true(event->version <= worker->past); /* of one that was stopped */
+	if (worker->stopped ||
+	    event->peer != worker->plan->attempt) /* of one that was stopped: that path is closed */
 		return;
-	}
 	if (worker->arriving != event->version) {
 		assert_int_equal(worker->arrived, 0);
 		assert_true(event->version > worker->version && event->version > worker->past);
 		worker->arriving = event->version;
 	}
-	worker->arrived |= 1ull << simulation->workers.items[event->from]->what.rank;
+	worker->arrived |= 1ull << from->what.rank;
+	fact = note(simulation, worker, FACT_ARRIVES, event->version);
+	fact->from = (struct member){ROLE_TRAINER, from->what.rank};
+	fact->from_process = from->what.incarnation;
+	fact->digest = event->digest;
 	count(simulation, event->to);
 }

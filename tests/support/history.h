@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * history.h -- what happened to versions in a job, one fact after the other, and a judge who knows the promises of
+ * docs/versions.md and docs/living.md and nothing of how they are kept:
+ *
+ *   shown once     the versions that a process shows grow
+ *   whole          it shows what every trainer of its plan has sent it since that plan, each once
+ *   begun          a trainer sends what it has begun, and what it begins grows, but for a version that it sends once more
+ *   one plan       nothing counts that was sent by another plan, and nothing comes for a version that is shown; one that was
+ *                  given up is not shown, whatever comes
+ *   one content    of a version that two living ranks show, the part of each trainer is of one process: another one that takes
+ *                  its rank may have other bytes for the same number
+ */
+#ifndef TESTS_SUPPORT_HISTORY_H
+#define TESTS_SUPPORT_HISTORY_H
+
+#include "base/array.h"
+#include "wire/message.h"
+
+enum fact_kind {
+	FACT_PLANNED, /* `who` has the plan `digest`, of which it takes from these trainers (inference): trainers, a bit a rank */
+	FACT_BEGINS,  /* a trainer, that version; again: it sends it once more */
+	FACT_ARRIVES, /* at the inference rank `who`, all that the trainer `from` has for it of that version, sent by that plan */
+	FACT_SHOWS,   /* an inference rank, that version */
+	FACT_PASSES,  /* it has given that version up */
+	FACT_ENDS     /* the process has failed, left or been killed */
+};
+
+struct fact {
+	enum fact_kind kind;
+	uint64_t at_ms;
+	struct member who, from;
+	uint64_t process, from_process; /* incarnations */
+	uint64_t version, trainers;
+	struct digest digest;
+	bool again;
+};
+
+struct history {
+	ARRAY(struct fact) facts;
+};
+
+/* Why this cannot be, with the fact that shows it; NULL: it keeps all promises. memory_free. */
+char *history_judge(const struct history *history);
+
+#endif
