@@ -9,8 +9,8 @@
  *   engine 1   hello ──────────────────────────── declare ───┘       └── with engine 1, the plan of all who are here
  *   engine 2   (never)
  *
- * Which layout an absent engine will have nobody knows, so it is not in the plan at all, and trainers' loads are balanced over
- * the engines that are here.
+ * A plan is made for those who are here, so trainers' loads are balanced over the engines that are. A controller that takes a job
+ * over makes the plan that it runs by once more (takeover.c), so there those are absent who were when it was made.
  */
 #include "controller/state.h"
 
@@ -23,21 +23,32 @@ static struct member engine(const struct controller *controller, uint32_t index)
 	return (struct member){ROLE_INFERENCE, index * controller->options.infer.tp};
 }
 
-static bool trainers_are_here(const struct controller *controller)
+/* Of a job that is taken over all are needed who are in its plan, or others in the place of those that died since. */
+static bool may_take_over(const struct controller *controller, const struct slot *first)
 {
-	for (uint32_t t = 0; t < controller->members.trainers; t++)
-		if (!returns_whole(controller, (struct member){ROLE_TRAINER, t}))
+	for (uint32_t i = 0; i < controller->members.count; i++) {
+		const struct slot *slot = &controller->members.slots[i];
+
+		if (!takeover_is_without(controller, first, slot) &&
+		    !returns_whole(controller, gone_first(controller, slot)))
 			return false;
+	}
 	return true;
 }
 
 bool absent_may_begin(const struct controller *controller)
 {
+	const struct slot *runs = takeover_first(controller);
 	uint32_t whole = 0;
 
-	if (!controller->options.engines_min || !trainers_are_here(controller) ||
-	    !controller->came_ms || controller->now_ms < controller->came_ms + LAST_CALL_MS)
+	if (runs)
+		return may_take_over(controller, runs);
+	if (!controller->options.engines_min ||
+	    controller->now_ms < controller->came_ms + LAST_CALL_MS)
 		return false;
+	for (uint32_t t = 0; t < controller->members.trainers; t++)
+		if (!returns_whole(controller, (struct member){ROLE_TRAINER, t}))
+			return false;
 	for (uint32_t e = 0; e < controller->options.infer.engines; e++)
 		whole += returns_whole(controller, engine(controller, e));
 	return whole >= controller->options.engines_min;
@@ -49,7 +60,8 @@ bool absent_is(const struct controller *controller, const struct slot *slot)
 		const struct departure *departure = &controller->departures.items[i];
 
 		if (departure->absent && !departure->back &&
-		    member_within(slot->who, departure->first, controller->options.infer.tp))
+		    member_within(slot->who, departure->first,
+				  gone_count(controller, departure->first)))
 			return true;
 	}
 	return false;
@@ -64,10 +76,25 @@ static void leave_out(struct controller *controller, struct member first)
 		no_memory(controller);
 }
 
+static void leave_out_as_before(struct controller *controller, const struct slot *first)
+{
+	for (uint32_t i = 0; i < controller->members.count; i++) {
+		const struct slot *slot = &controller->members.slots[i];
+
+		if (takeover_is_without(controller, first, slot) && !absent_is(controller, slot))
+			leave_out(controller, gone_first(controller, slot));
+	}
+}
+
 void absent_leave_out(struct controller *controller)
 {
 	uint32_t engines = controller->options.infer.engines, absent = 0;
+	const struct slot *runs = takeover_first(controller);
 
+	if (runs) {
+		leave_out_as_before(controller, runs);
+		return;
+	}
 	for (uint32_t e = 0; e < engines; e++) {
 		struct member first = engine(controller, e);
 
@@ -81,23 +108,6 @@ void absent_leave_out(struct controller *controller)
 		    "begins with %u of %u engines (--engines-min %u): each of the others comes in when "
 		    "it is here",
 		    engines - absent, engines, controller->options.engines_min);
-}
-
-bool absent_wait_for(struct controller *controller)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < controller->departures.count; i++)
-		if (!controller->departures.items[i].absent)
-			controller->departures.items[kept++] = controller->departures.items[i];
-	if (kept == controller->departures.count)
-		return false;
-	controller->departures.count = kept;
-	controller->came_ms = 0;
-	say(controller, false,
-	    "those who run have a plan with more engines than are here, or with other options: "
-	    "waiting for more engines");
-	return true;
 }
 
 struct worker *absent_worker(const struct slot *slot)

@@ -238,7 +238,6 @@ void declarations_body(struct controller *controller, struct slot *slot, struct 
 		}
 		body->known = true;
 		bodies_stop_asking(&controller->members.bodies, body);
-		controller->came_ms = controller->now_ms;
 	}
 	want(controller, slot);
 	declarations_maybe_plan(controller);

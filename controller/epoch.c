@@ -43,15 +43,16 @@ static struct party *add(struct epoch *epoch, struct worker *worker)
 void epoch_add(struct epoch *epoch, struct worker *worker)
 {
 	WEFT_ASSERT(worker->body && worker->body->known);
-	add(epoch, worker);
+	add(epoch, worker)->planned = true;
 	epoch->at[LEG_PLANNED]++;
 }
 
-void epoch_add_away(struct epoch *epoch, struct worker *worker)
+void epoch_add_away(struct epoch *epoch, struct worker *worker, bool planned)
 {
 	struct party *party = add(epoch, worker);
 
 	party->away = true;
+	party->planned = planned;
 	party->leg = LEG_CONNECTED;
 	epoch->at[LEG_CONNECTED]++;
 }

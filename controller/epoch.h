@@ -37,6 +37,7 @@ enum leg {
 struct party {
 	struct worker *worker;              /* held */
 	bool away;                          /* it has left, with its engine: nothing goes there or comes from it, and it is told nothing */
+	bool planned;                       /* it was still here when the plan was made, which has rows for it */
 	enum leg leg;
 	uint32_t *peers;                    /* party indexes, in plan order: trainers first. An inference
 					       rank's mates (job/commit.h) are peers too */
@@ -76,8 +77,8 @@ int epoch_new(struct epoch **epoch, uint64_t number, uint32_t attempt, uint32_t 
 	      uint32_t ranks);
 /* The next party: trainers first, by rank; declared, its body known. */
 void epoch_add(struct epoch *epoch, struct worker *worker);
-/* The same, of an inference rank whose engine has left: `worker` was the last one there. */
-void epoch_add_away(struct epoch *epoch, struct worker *worker);
+/* The same, of one that has left: `worker` was the last one there. planned: the plan is to be as if it had not. */
+void epoch_add_away(struct epoch *epoch, struct worker *worker, bool planned);
 /* When all are added. Says in the log how many report no NIC, if that counts. */
 int epoch_plan(struct epoch *epoch, const struct epoch_rules *rules, struct actions *actions,
 	       struct error *error);
@@ -113,6 +114,9 @@ const char *epoch_pair_transport(const struct epoch *epoch, struct member a, str
 /* Behind what is wrong between two inference ranks that agree (job/commit.h). */
 #define EPOCH_MATES_WHY \
 	". They show versions together, so they must reach each other: --commit rank lets each show its own"
+
+/* epoch_problem.c: what all who are in the plan declare alike */
+const struct message_declare *epoch_labels(const struct epoch *epoch);
 
 /* epoch_cluster.c, epoch_rows.c: of epoch_plan */
 int epoch_cluster(struct topology **topology, const struct epoch *epoch, struct actions *actions,

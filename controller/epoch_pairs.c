@@ -49,7 +49,7 @@ static int number(struct pairs *pairs, const struct epoch *epoch, uint32_t trans
 int epoch_pairs(struct pairs **out, struct pool *pool, const struct epoch *epoch,
 		struct error *error)
 {
-	const char *text = epoch->parties[0].worker->declare.transport;
+	const char *text = epoch_labels(epoch)->transport;
 	struct transports list;
 	struct pairs *pairs;
 	int rc;

@@ -31,6 +31,17 @@ static bool input_alloc(struct input *input, uint32_t trainers, uint32_t ranks)
 	return pool_ok(&input->pool);
 }
 
+const struct message_declare *epoch_labels(const struct epoch *epoch)
+{
+	uint32_t first = 0;
+
+	while (!epoch->parties[first].planned) {
+		first++;
+		WEFT_ASSERT_OP(first, <, epoch->count);
+	}
+	return &epoch->parties[first].worker->declare;
+}
+
 static bool same_host(const struct worker *a, const struct worker *b)
 {
 	return a->hello.host_id && b->hello.host_id &&
@@ -54,14 +65,14 @@ static bool mapped_by_all(const struct epoch *epoch, const struct worker *rank)
 	return true;
 }
 
-/* What one that is away holds, and one that has never been here needs. */
+/* What one that is away holds and needs. */
 static const struct holding nothing;
 static const struct layout no_layout;
 
 static void input_fill(struct input *input, const struct epoch *epoch,
 		       const struct epoch_rules *rules, const struct pairs *pairs)
 {
-	const struct message_declare *labels = &epoch->parties[0].worker->declare;
+	const struct message_declare *labels = epoch_labels(epoch);
 	uint32_t trainers = epoch->trainers;
 
 	for (uint32_t i = 0; i < epoch->count; i++) {
@@ -69,16 +80,16 @@ static void input_fill(struct input *input, const struct epoch *epoch,
 
 		if (i < trainers) {
 			input->trainers[i] =
-				epoch->parties[i].away ? &nothing : &worker->body->holding;
-			if (!epoch->parties[i].away)
+				epoch->parties[i].planned ? &worker->body->holding : &nothing;
+			if (epoch->parties[i].planned)
 				input->trainer_digests[i] = worker->body->digest;
 			input->stages[i] = train_stage(rules->train, i);
 			input->registered[i] = worker->declare.registered;
 			input->device[i] = worker->declare.device;
 		} else {
 			input->inference[i - trainers] =
-				worker->body ? &worker->body->layout : &no_layout;
-			if (worker->body)
+				epoch->parties[i].planned ? &worker->body->layout : &no_layout;
+			if (epoch->parties[i].planned)
 				input->inference_digests[i - trainers] = worker->body->digest;
 			input->mapped[i - trainers] = mapped_by_all(epoch, worker);
 			input->landed[i - trainers] = worker->declare.landed;

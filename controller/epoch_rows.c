@@ -118,7 +118,7 @@ static int undeclared(const struct filling *filling, const char *name, struct er
 			 role_name(filling->worker->who.role), filling->worker->who.rank);
 }
 
-/* To a rank that is away nothing is sent; who holds what it needs stays as it is, for when it is back. */
+/* To a rank that has left since the plan was made. */
 static bool goes_nowhere(const struct epoch *epoch, const struct route *route)
 {
 	return epoch->parties[epoch->trainers + route->inference].away;

@@ -96,7 +96,7 @@ static int add_away(struct epoch *epoch, const struct controller *controller,
 	worker = worker ? worker_hold(worker) : absent_worker(slot);
 	if (!worker)
 		return -ERROR_MEMORY;
-	epoch_add_away(epoch, worker);
+	epoch_add_away(epoch, worker, !before && !absent_is(controller, slot));
 	worker_release(&worker);
 	return 0;
 }
@@ -164,7 +164,6 @@ static void take_over(struct controller *controller)
 	go_all(controller);
 }
 
-/* With an error and an epoch: it is not the one that they run by. */
 static int plan_over(struct epoch **epoch, struct controller *controller, const struct slot *first,
 		     struct error *why)
 {
@@ -172,7 +171,11 @@ static int plan_over(struct epoch **epoch, struct controller *controller, const 
 
 	if (!rc)
 		rc = make_epoch(epoch, controller, why);
-	return rc ? rc : takeover_compare(first, *epoch, why);
+	if (!rc && takeover_compare(first, *epoch, why)) {
+		epoch_free(epoch);
+		rc = -ERROR_CONFLICT;
+	}
+	return rc;
 }
 
 /* There is no plan with those who come in: without them there is, or the job waits for a trainer. Where none is missing, they are
@@ -207,16 +210,12 @@ void exchange_begin(struct controller *controller)
 	bodies_forget_unused(&members->bodies);
 	if (!controller->epoch)
 		absent_leave_out(controller);
-	returns_come_in(controller);
+	if (!runs) /* else those that are back come in afterwards: their plan is without */
+		returns_come_in(controller);
 	if (returns_wait_for_engine(controller))
 		return;
 	rc = runs ? plan_over(&epoch, controller, runs, &why)
 		  : make_epoch(&epoch, controller, &why);
-	if (rc && epoch) { /* another one than that which they run by */
-		epoch_free(&epoch);
-		if (absent_wait_for(controller))
-			return;
-	}
 	if (rc && rc != -ERROR_MEMORY && !runs) {
 		rc = plan_without(&epoch, controller, rc, &why);
 		if (rc && rc != -ERROR_MEMORY && returns_wait(controller, &why))

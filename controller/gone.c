@@ -22,7 +22,7 @@ uint32_t gone_count(const struct controller *controller, struct member first)
 }
 
 /* Who leaves together with it begins with this one. */
-static struct member first_of(const struct controller *controller, const struct slot *slot)
+struct member gone_first(const struct controller *controller, const struct slot *slot)
 {
 	struct member who = slot->who;
 
@@ -58,7 +58,7 @@ static bool all_have_left(const struct controller *controller, struct member fir
 
 bool gone_is(const struct controller *controller, const struct slot *slot)
 {
-	return has_left(controller, first_of(controller, slot));
+	return has_left(controller, gone_first(controller, slot));
 }
 
 bool gone_may_be_done(const struct controller *controller, const struct slot *slot)
@@ -81,7 +81,7 @@ const struct departure *gone_trainer(const struct controller *controller)
 static bool trainer_is_here(const struct controller *controller)
 {
 	for (uint32_t t = 0; t < controller->members.trainers; t++)
-		if (slot_serves(&controller->members.slots[t]))
+		if (exchange_serves(controller, &controller->members.slots[t]))
 			return true;
 	return false;
 }
@@ -104,16 +104,19 @@ static bool trainer_has_left(const struct controller *controller)
 	return false;
 }
 
-/* Another trainer may take its place as long as all have work to do: some engine waits, and no trainer is through. */
-static bool trainer_may(const struct controller *controller)
+/* Another trainer may take its place as long as all have work to do: some engine waits, or a trainer for one, and no trainer is
+ * through. */
+static bool trainer_may(const struct controller *controller, const struct slot *slot)
 {
 	const struct membership *members = &controller->members;
+	bool wait = !gone_here(controller, ROLE_INFERENCE) && !engine_is_done(controller);
 	bool any = false;
 
 	if (trainer_has_left(controller))
 		return false;
-	for (uint32_t i = members->trainers; i < members->count; i++)
-		any = any || exchange_serves(controller, &members->slots[i]);
+	for (uint32_t i = wait ? 0 : members->trainers; i < members->count; i++)
+		any = any || (&members->slots[i] != slot &&
+			      exchange_serves(controller, &members->slots[i]));
 	return any;
 }
 
@@ -126,9 +129,9 @@ bool gone_may(const struct controller *controller, const struct slot *slot)
 	    gone_is(controller, slot))
 		return false;
 	if (slot->who.role == ROLE_TRAINER)
-		return trainer_may(controller);
+		return trainer_may(controller, slot);
 	for (uint32_t i = members->trainers; i < members->count; i++) {
-		struct member first = first_of(controller, &members->slots[i]);
+		struct member first = gone_first(controller, &members->slots[i]);
 
 		if (!is_of(controller, slot, first) && !has_left(controller, first))
 			return true;
@@ -253,7 +256,7 @@ uint32_t gone_here(const struct controller *controller, enum role role)
 static struct departure departure_of(const struct controller *controller, const struct slot *blamed,
 				     const struct error *why)
 {
-	return (struct departure){.first = first_of(controller, blamed),
+	return (struct departure){.first = gone_first(controller, blamed),
 				  .blamed = blamed->who,
 				  .blamed_incarnation = blamed->worker->hello.incarnation,
 				  .why = *why};
@@ -327,7 +330,7 @@ void gone_done(struct controller *controller, const struct slot *slot)
 	struct error done = {.code = ERROR_NONE};
 
 	if ((!trainer_is_here(controller) && !gone_trainer(controller)) ||
-	    !gone_may(controller, slot) || !all_have_left(controller, first_of(controller, slot)))
+	    !gone_may(controller, slot) || !all_have_left(controller, gone_first(controller, slot)))
 		return;
 	snprintf(done.text, sizeof(done.text), "its work is done after version %llu",
 		 (unsigned long long)slot->version);

@@ -110,7 +110,8 @@ void losses_report(struct controller *controller, struct slot *slot, struct mess
 	struct error why;
 
 	WEFT_ASSERT_OP(controller->state, <=, CONTROLLER_RUN);
-	if (controller->epoch && !exchange_has(controller, slot)) {
+	if ((controller->epoch && !exchange_has(controller, slot)) ||
+	    takeover_can_do_without(controller, slot)) {
 		failed_text(&why, slot, false, failure);
 		declarations_turn_away(controller, slot, &why);
 		return;

@@ -125,6 +125,23 @@ static void claim(struct controller *controller, struct slot *slot, const char *
 	}
 }
 
+/* It ran on without its controller, and comes when this one has begun with others. */
+static void of_another_job(struct controller *controller, const char *peer,
+			   const struct message *message)
+{
+	const struct message_hello *hello = &message->u.hello;
+	char name[MEMBER_TEXT_BYTES];
+	struct error why;
+
+	error_set(
+		&why, ERROR_CONFLICT,
+		"%s (host %s, pid %llu) runs by a plan of a controller that was lost, and this one "
+		"has made another since, without it: start it again, and it comes in",
+		member_text((struct member){hello->role, hello->rank}, name), hello->host,
+		(unsigned long long)hello->pid);
+	say_refused(controller, peer, message->epoch, &why);
+}
+
 void members_hello(struct controller *controller, const char *peer, struct message *message)
 {
 	const struct message_hello *hello = &message->u.hello;
@@ -141,6 +158,8 @@ void members_hello(struct controller *controller, const char *peer, struct messa
 			members_welcome(controller, slot);
 	} else if (controller->state == CONTROLLER_FAILED) {
 		ending_answer_late(controller, slot, peer, message);
+	} else if (controller->epoch && hello->attempt) {
+		of_another_job(controller, peer, message);
 	} else if (slot->presence == PRESENCE_ABSENT) {
 		join(controller, slot, peer, message);
 	} else {
@@ -225,7 +244,8 @@ void members_leave(struct controller *controller, struct slot *slot, struct mess
 	beat(controller, slot, 0);
 	if (slot->presence == PRESENCE_LEFT)
 		return;
-	if (controller->state >= CONTROLLER_EXCHANGE && !exchange_has(controller, slot)) {
+	if ((controller->state >= CONTROLLER_EXCHANGE && !exchange_has(controller, slot)) ||
+	    (!message->u.leave.done && takeover_can_do_without(controller, slot))) {
 		say(controller, true, "%s gives up before it has come in: its place is free again",
 		    slot_text(slot, who));
 		declarations_drop(controller, slot);

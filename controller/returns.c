@@ -307,10 +307,37 @@ static void meet(struct controller *controller)
 	ask_all(controller, PAUSE_RANKS, version);
 }
 
+/* A trainer that had lost the controller, and not its ranks, may have sent a version that the trainers who are here have yet to
+ * begin. Who shows that cannot take it again, and its bytes are no others'. */
+static bool somebody_is_ahead(struct controller *controller)
+{
+	const struct pause *pause = &controller->pause;
+	char who[WORKER_TEXT_BYTES];
+	struct error why;
+
+	for (uint32_t i = controller->members.trainers; i < controller->members.count; i++) {
+		const struct slot *slot = &controller->members.slots[i];
+
+		if (!exchange_serves(controller, slot) || pause->slots[i].version < pause->next)
+			continue;
+		error_set(
+			&why, ERROR_VERSION,
+			"%s shows version %llu of a trainer that is lost, and the trainers who are "
+			"here are about to begin version %llu: start its engine again",
+			slot_text(slot, who), (unsigned long long)pause->slots[i].version,
+			(unsigned long long)pause->next);
+		losses_end(controller, slot, &why);
+		return true;
+	}
+	return false;
+}
+
 static void over(struct controller *controller)
 {
 	struct pause *pause = &controller->pause;
 
+	if (trainer_waits(controller) && somebody_is_ahead(controller))
+		return; /* looked at again without it */
 	if (!trainer_waits(controller))
 		for (uint32_t i = 0; i < controller->members.count; i++)
 			pause->next = pause->slots[i].next > pause->next ? pause->slots[i].next
@@ -528,6 +555,7 @@ bool returns_wait_for_engine(struct controller *controller)
 
 	if (!controller->epoch || gone_here(controller, ROLE_INFERENCE))
 		return false;
+	returns_stay_out(controller);
 	wait_for(controller, "an engine", &why);
 	return true;
 }

@@ -109,8 +109,7 @@ struct controller {
 	bool exchanges_again;              /* EXCHANGE: the job has run, and goes on after it */
 
 	struct patience patience;          /* of joining, of the exchange */
-	uint64_t came_ms;                  /* GATHER: when a worker joined, or declared something, last; 0: nobody has since
-					      there was no plan without more of them (absent.c) */
+	uint64_t came_ms;                  /* GATHER: when a worker joined or declared last */
 	bool planning;                     /* the last step planned */
 
 	struct error failure;
@@ -176,11 +175,9 @@ void losses_restarted(struct error *why, const struct controller *controller,
 bool absent_may_begin(const struct controller *controller);
 /* The job began without that slot's engine, which has not come in since. */
 bool absent_is(const struct controller *controller, const struct slot *slot);
-/* Engines that are not whole count as having left. */
+/* Engines that are not whole count as having left; where a job is taken over, those who are not in its plan do. */
 void absent_leave_out(struct controller *controller);
-/* The plan that workers run by is not the one without them: undone, and they are waited for. False: nobody was left out. */
-bool absent_wait_for(struct controller *controller);
-/* Stands in an epoch for a rank that has never been here; NULL: no memory. worker_release. */
+/* Stands in an epoch for a worker that has never been here; NULL: no memory. worker_release. */
 struct worker *absent_worker(const struct slot *slot);
 
 /* gone.c */
@@ -198,6 +195,8 @@ void gone_meanwhile(struct controller *controller, const struct slot *slot, cons
 void gone_done(struct controller *controller, const struct slot *slot);
 /* What is new to one that has heard of so many. */
 void gone_tell(struct controller *controller, const struct slot *slot, uint32_t heard);
+/* Who leaves together with it begins with this one. */
+struct member gone_first(const struct controller *controller, const struct slot *slot);
 /* How many leave together where that one does. */
 uint32_t gone_count(const struct controller *controller, struct member first);
 /* How many of the job's engines, or trainers, have not left, or are back. */
@@ -250,6 +249,11 @@ void returns_missing(const struct controller *controller, struct text *text);
 /* takeover.c: before there is a plan */
 /* The first of those who run by another controller's plan, which was lost; NULL: none does. */
 const struct slot *takeover_first(const struct controller *controller);
+/* It has no part in the plan that they run by. */
+bool takeover_is_without(const struct controller *controller, const struct slot *first,
+			 const struct slot *slot);
+/* The others go on when that rank is lost now, before all are here. */
+bool takeover_can_do_without(const struct controller *controller, const struct slot *slot);
 /* All are here: who does not run has left, or it is an error. */
 int takeover_prepare(struct controller *controller, const struct slot *first, struct error *why);
 /* This plan is theirs. */

@@ -33,6 +33,24 @@ const struct slot *takeover_first(const struct controller *controller)
 	return NULL;
 }
 
+bool takeover_is_without(const struct controller *controller, const struct slot *first,
+			 const struct slot *slot)
+{
+	const struct message_hello *hello = hello_of(first);
+
+	for (size_t i = 0; i < hello->away_count; i++)
+		if (member_within(slot->who, hello->away[i],
+				  gone_count(controller, hello->away[i])))
+			return true;
+	return false;
+}
+
+bool takeover_can_do_without(const struct controller *controller, const struct slot *slot)
+{
+	return controller->state == CONTROLLER_GATHER && controller->continues &&
+	       slot->who.role == ROLE_INFERENCE && takeover_first(controller);
+}
+
 /* They have to run by one plan, and all trainers do. */
 static int check_runners(const struct controller *controller, const struct slot *first,
 			 struct error *why)
@@ -44,11 +62,13 @@ static int check_runners(const struct controller *controller, const struct slot 
 		const struct slot *slot = &controller->members.slots[i];
 		const struct message_hello *hello = hello_of(slot);
 
+		if (absent_is(controller, slot))
+			continue;
 		if (!runs(slot) && slot->who.role == ROLE_TRAINER)
 			return error_set(
 				why, ERROR_CONFLICT,
 				"%s runs already, and %s has just been started: a job that is taken "
-				"over has all its trainers; restart the whole job",
+				"over has all the trainers of its plan; restart the whole job",
 				slot_text(first, whom), slot_text(slot, who));
 		if (runs(slot) &&
 		    (hello->attempt != plan->attempt || !digest_equal(hello->plan, plan->plan)))

@@ -76,6 +76,8 @@ struct message_hello {
 	uint64_t pid;
 	uint32_t attempt;          /* it runs, by the plan of that attempt, and its controller was lost; 0: it does not */
 	struct digest plan;        /* that plan's */
+	struct member *away;       /* who was when it was made: the first rank of each */
+	size_t away_count;
 };
 
 /* One transport of a list. Workers reach each other by it when both offer it with one `reach`. */

@@ -160,3 +160,29 @@ def test_engine__that_is_lost_meanwhile_takes_nobody_with_it(tmp_path, models):
         codes = job.wait(60)
         assert {codes[f"{role}-{rank}"] for role in ("trainer", "inference") for rank in range(2)} == {0}, f"{codes}\n{job.said()}"
         did_all(job, ranks=range(2))
+
+
+def test_controller__that_takes_over_takes_engines_in_that_came_meanwhile(tmp_path, models):
+    """Of two engines one is in the plan; a trainer is gone on without."""
+    some = ["--on-loss", "continue", "--engines-min", "1", "--orphan", "60s"]
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller(*SOON, *some)
+        for rank in range(2):
+            job.worker("trainer", rank, "--interval", "25ms", updates=UPDATES)
+        for rank in range(2):
+            job.worker("inference", rank, "--verify", "--shadow", updates=UPDATES)
+        until(lambda: len(job.processes["inference-1"].updates()) > 2, job)
+        job.kill("trainer-0")
+        until(lambda: "1 of 2 engines and 1 of 2 trainers are here from version" in job.processes["controller"].stderr, job)
+        job.kill("controller")
+        for rank in (2, 3):
+            job.worker("inference", rank, "--verify", "--shadow", updates=UPDATES)
+        other = start_other(job, *some)
+        until(lambda: TAKEN in other.stderr, job)
+        until(lambda: "2 of 2 engines and 1 of 2 trainers are here from version" in other.stderr, job)
+        codes = job.wait(60)
+        assert {codes.pop("controller"), codes.pop("trainer-0")} == {-9} and set(codes.values()) == {0}, f"{codes}\n{job.said()}"
+        want = jobs.expected(job.model, job.infer)
+        for rank in range(4):
+            assert job.digests(rank)[UPDATES] == want.digests(UPDATES)[rank % want.tp]
+    assert not jobs.leftovers()

@@ -165,6 +165,71 @@ static void test_takeover__of_a_job_with_a_new_trainer_or_engine_fails_by_name(v
 	fails_with(s, "was started anew while the job had no controller, and the job ends");
 }
 
+static void
+test_engine__that_is_lost_in_the_midst_of_a_takeover_ends_nobody_elses_job(void **unused)
+{
+	(void)unused;
+	for (uint32_t failed = 0; failed < 2; failed++) {
+		struct simulation *s = orphans(&(struct simulation_options){
+			.infer = "engines=2,tp=1", .on_loss = "continue", .jitter_ms = 30});
+
+		simulation_controller_start(s);
+		while (simulation_now(s) < 8000 &&
+		       !strstr(simulation_transcript(s),
+			       "controller: inference 1 (host a, pid 1003) joins, 1"))
+			simulation_run_for(s, 1);
+		if (failed)
+			simulation_fail(s, 3, "its NIC is gone");
+		else
+			simulation_leave(s, 3, false);
+		simulation_run_for(s, 8000);
+		simulation_expect_not(s, "the job fails");
+		simulation_start_rank(s, 1);
+		simulation_run_for(s, 8000);
+		simulation_update(s, 2);
+		simulation_run_for(s, 8000);
+		for (uint32_t i = 0; i < 5; i++)
+			assert_int_equal(simulation_version(s, i), i == 3 ? 1 : 2);
+		simulation_free(&s);
+	}
+}
+
+/* Others hold what the trainer held, so the plan is without it. */
+static void test_other_controller__takes_a_job_over_that_goes_on_without_a_trainer(void **unused)
+{
+	struct simulation *s = simulation_running(&(struct simulation_options){
+		.orphan_ms = 60000, .on_loss = "continue", .join_timeout_ms = 60000});
+
+	(void)unused;
+	simulation_update(s, 1);
+	simulation_run_for(s, 1000);
+	simulation_kill(s, 0);
+	simulation_run_for(s, 7000);
+	simulation_update(s, 2);
+	simulation_run_for(s, 2000);
+	simulation_expect(
+		s, "*controller: 1 of 1 engines and 1 of 2 trainers are here from version 2 on\n");
+	simulation_controller_kill(s);
+	simulation_run_for(s, 1000);
+	simulation_controller_start(s);
+	simulation_run_for(s, 8000);
+	simulation_expect(s, "*controller: takes over a job that runs*\n");
+	simulation_update(s, 3);
+	simulation_run_for(s, 1000);
+	simulation_assert_all_at(s, 3);
+	simulation_start(s, &(struct simulation_worker){.role = ROLE_TRAINER, .rank = 0});
+	simulation_run_for(s, 1000);
+	simulation_update(s, 4);
+	simulation_run_for(s, 1000);
+	simulation_update(s, 4);
+	simulation_run_for(s, 1000);
+	simulation_assert_all_at(s, 4);
+	simulation_leave_all(s);
+	simulation_run_for(s, 1000);
+	simulation_assert_done(s);
+	simulation_free(&s);
+}
+
 /* Whatever is lost, doubled or late. */
 static void test_bad_network__the_job_is_taken_over(void **unused)
 {
@@ -224,6 +289,10 @@ int main(void)
 			test_engine__that_is_new_to_a_job_that_is_taken_over_comes_in_like_others),
 		cmocka_unit_test(
 			test_takeover__of_a_job_with_a_new_trainer_or_engine_fails_by_name),
+		cmocka_unit_test(
+			test_engine__that_is_lost_in_the_midst_of_a_takeover_ends_nobody_elses_job),
+		cmocka_unit_test(
+			test_other_controller__takes_a_job_over_that_goes_on_without_a_trainer),
 		cmocka_unit_test(test_bad_network__the_job_is_taken_over),
 		cmocka_unit_test(test_engine__that_is_lost_meanwhile_is_gone_on_without),
 	};

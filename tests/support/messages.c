@@ -411,6 +411,11 @@ static void random_hello(struct message_hello *to, uint64_t *state)
 	to->host = text(state);
 	to->host_id = text(state);
 	to->pid = number(state);
+	to->attempt = number32(state);
+	to->plan = digest(state);
+	to->away = list(&to->away_count, sizeof(*to->away), state);
+	for (size_t i = 0; i < to->away_count; i++)
+		to->away[i] = member(state);
 }
 
 static void random_declare(struct message_declare *to, uint64_t *state)

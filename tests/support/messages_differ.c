@@ -168,6 +168,13 @@ static const char *row_differs(const struct plan_row *a, const struct plan_row *
 	return NULL;
 }
 
+static const char *away_differs(const struct member *a, const struct member *b)
+{
+	SAME_NUMBER(role);
+	SAME_NUMBER(rank);
+	return NULL;
+}
+
 static const char *plan_differs(const struct message_plan *a, const struct message_plan *b)
 {
 	SAME_NUMBER(attempt);
@@ -178,6 +185,7 @@ static const char *plan_differs(const struct message_plan *a, const struct messa
 	SAME_NUMBER(continues);
 	SAME_NUMBER(update_timeout_ms);
 	SAME_NUMBER(gone);
+	SAME_EACH(away, away_count, away_differs);
 	SAME_NUMBER(next);
 	SAME_NUMBER(repeat);
 	SAME_EACH(peers, peer_count, plan_peer_differs);
@@ -199,6 +207,9 @@ static const char *hello_differs(const struct message *a, const struct message *
 	SAME_TEXT(u.hello.host);
 	SAME_TEXT(u.hello.host_id);
 	SAME_NUMBER(u.hello.pid);
+	SAME_NUMBER(u.hello.attempt);
+	SAME_DIGEST(u.hello.plan);
+	SAME_EACH(u.hello.away, u.hello.away_count, away_differs);
 	return NULL;
 }
 

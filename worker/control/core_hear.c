@@ -36,7 +36,7 @@ static bool asks_other(struct worker_core *core, uint64_t other)
 	return true;
 }
 
-/* Nothing of the other one's is known to it: what has left is told anew. */
+/* Nothing of the other one's is known to it: who has left since the plan is told anew, after those whom it says to lack. */
 static void on_adoption(struct worker_core *core, const struct message *message)
 {
 	if (core->controller != message->u.welcome.controller)
@@ -45,7 +45,7 @@ static void on_adoption(struct worker_core *core, const struct message *message)
 	core->epoch = message->epoch;
 	core->adoption = ADOPTION_DECLARE;
 	core->orphaned = core->wanted = false;
-	core->left_before = 0;
+	core->left_before = (uint32_t)core->plan.u.plan.away_count;
 	core->left.count = 0;
 	core->pause = (struct message_pause){0};
 	core->paused = (struct message_paused){0};
