@@ -47,8 +47,7 @@ bool health_end(struct health *health, const struct error *failure)
 	return first;
 }
 
-/* True when the control channel named the cause of what was seen at a peer. */
-static bool hear_cause(struct health *health, struct error *failure)
+bool health_hear_cause(struct health *health, struct error *failure)
 {
 	uint64_t deadline = clock_deadline_ns(control_grace_ms(health->control));
 
@@ -78,7 +77,7 @@ int health_fail(struct health *health, struct error *failure, uint64_t version)
 	    failure->code == ERROR_TIMEOUT ||
 	    /* the control thread wakes a blocked transport call when the job fails */
 	    (failure->code == ERROR_INTERRUPTED && !host_did))
-		heard = hear_cause(health, failure);
+		heard = health_hear_cause(health, failure);
 	pthread_mutex_lock(&health->lock);
 	first = !health->failed;
 	if (first)

@@ -28,6 +28,8 @@ int health_check(struct health *health, struct error *error);
  * be the echo of another loss, so the controller gets a moment to name the cause, which then
  * replaces *failure. Returns its -code. [any thread] */
 int health_fail(struct health *health, struct error *failure, uint64_t version);
+/* Waits a moment for the controller to name the cause of what was seen at a peer, which then replaces *failure: true. */
+bool health_hear_cause(struct health *health, struct error *failure);
 /* Keeps the error for every later call and tells nobody. False: it had failed before, or the job has
  * ended. */
 bool health_end(struct health *health, const struct error *failure);

@@ -167,8 +167,12 @@ static int look(struct sender *sender, struct task *task, uint64_t *until_ns, st
 	rc = ask_begin(sender, task, &step, error);
 	if (!rc && step.kind == STEP_DONE)
 		return 0;
-	if (!rc && step.kind == STEP_FAIL && !sender->schedule.failed)
+	if (!rc && step.kind == STEP_FAIL && !sender->schedule.failed) {
+		/* ranks have gone on without a trainer that was stopped: it is lost, and has yet to hear so */
+		if (error->code == ERROR_VERSION && sender->epoch->plan->continues)
+			health_hear_cause(sender->health, error);
 		return -(int)error->code;
+	}
 	if (rc || step.kind == STEP_FAIL)
 		return health_fail(sender->health, error, version);
 	*until_ns = step.until_ns;
