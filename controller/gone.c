@@ -320,8 +320,19 @@ void gone_leave(struct controller *controller, const struct slot *blamed, const 
 void gone_meanwhile(struct controller *controller, const struct slot *slot, const struct error *why)
 {
 	struct departure departure = departure_of(controller, slot, why);
+	struct membership *members = &controller->members;
 
 	depart(controller, &departure);
+	for (uint32_t i = members->trainers; i < members->count; i++) {
+		struct slot *other = &members->slots[i];
+
+		/* it ran with the one that died: parts of a model */
+		if (!is_of(controller, other, departure.first) || !slot_serves(other) ||
+		    !other->worker->hello.attempt)
+			continue;
+		dismiss(controller, other, &departure);
+		membership_gone(members, other, PRESENCE_LOST);
+	}
 }
 
 void gone_done(struct controller *controller, const struct slot *slot)

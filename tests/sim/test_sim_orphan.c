@@ -194,6 +194,31 @@ test_engine__that_is_lost_in_the_midst_of_a_takeover_ends_nobody_elses_job(void 
 	}
 }
 
+static void
+test_engine__of_which_a_rank_died_while_there_was_no_controller_is_told_when_another_comes(
+	void **unused)
+{
+	struct simulation *s = orphans(
+		&(struct simulation_options){.infer = "engines=2,tp=2", .on_loss = "continue"});
+
+	(void)unused;
+	simulation_kill(s, 5);
+	simulation_run_for(s, 1000);
+	simulation_start_rank(s, 3);
+	simulation_controller_start(s);
+	simulation_run_for(s, 8000);
+	simulation_expect(
+		s, "*controller: takes over a job that runs*\n"
+		   "*inference 2 fails: inference 3 (host a, pid 1006) was started anew while "
+		   "the job had no controller\n");
+	simulation_start_rank(s, 2);
+	simulation_run_for(s, 1000);
+	simulation_update(s, 2);
+	simulation_run_for(s, 1000);
+	simulation_assert_all_at(s, 2);
+	simulation_free(&s);
+}
+
 /* Others hold what the trainer held, so the plan is without it. */
 static void test_other_controller__takes_a_job_over_that_goes_on_without_a_trainer(void **unused)
 {
@@ -291,6 +316,8 @@ int main(void)
 			test_takeover__of_a_job_with_a_new_trainer_or_engine_fails_by_name),
 		cmocka_unit_test(
 			test_engine__that_is_lost_in_the_midst_of_a_takeover_ends_nobody_elses_job),
+		cmocka_unit_test(
+			test_engine__of_which_a_rank_died_while_there_was_no_controller_is_told_when_another_comes),
 		cmocka_unit_test(
 			test_other_controller__takes_a_job_over_that_goes_on_without_a_trainer),
 		cmocka_unit_test(test_bad_network__the_job_is_taken_over),

@@ -47,6 +47,7 @@ struct worker {
 	uint64_t arriving;    /* version whose signals are counted, */
 	uint64_t arrived;     /* by trainer, a bit each, */
 	uint64_t gone;        /* and those that have left since the plan */
+	uint64_t gone_ranks;  /* trainer: these have, a bit each */
 	uint64_t past;        /* given up */
 	struct message_pause pause; /* number 0: none is asked for */
 	uint64_t begun, begins; /* trainer: last one, and the one that it has stopped before; 0: none */

@@ -138,7 +138,7 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 			break;
 		case WORKER_ACTION_OPEN:
 			worker->plan = action->plan;
-			worker->gone = worker->arrived = 0;
+			worker->gone = worker->arrived = worker->gone_ranks = 0;
 			note_plan(simulation, worker);
 			simulation_later(simulation, simulation->now + simulation->options.open_ms,
 					 EVENT_OPENED)
@@ -163,6 +163,10 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 		case WORKER_ACTION_GONE: /* said in a line of the log */
 			if (action->message.u.gone.first.role == ROLE_TRAINER)
 				worker->gone |= 1ull << action->message.u.gone.first.rank;
+			for (uint32_t k = 0; k < action->message.u.gone.count; k++)
+				if (action->message.u.gone.first.role == ROLE_INFERENCE)
+					worker->gone_ranks |=
+						1ull << (action->message.u.gone.first.rank + k);
 			count(simulation, index);
 			break;
 		case WORKER_ACTION_STATE:
@@ -617,7 +621,8 @@ void worker_writes(struct simulation *simulation, const struct event *event)
 
 	if (!worker_runs(worker))
 		return;
-	if (worker->repeating && !worker->plan->peers[event->peer].fresh) {
+	if ((worker->repeating && !worker->plan->peers[event->peer].fresh) ||
+	    worker->gone_ranks >> worker->plan->peers[event->peer].member.rank & 1) {
 		next_write(simulation, event);
 		return;
 	}
