@@ -206,7 +206,8 @@ static void something_happens(struct story *story)
 	while (chosen >= events[e].weight)
 		chosen -= events[e++].weight;
 	for (uint32_t i = 0; i < places(story); i++)
-		story->serves[i] = story->serves[i] || (runs(story, i) && !story->hurt[i]);
+		story->serves[i] = lives(story, i) &&
+				   (story->serves[i] || (runs(story, i) && !story->hurt[i]));
 	events[e].happens(story, place);
 }
 
