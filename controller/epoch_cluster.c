@@ -96,7 +96,7 @@ static int find_nics(struct gathering *gathering, uint32_t party)
 	}
 	if (from->declare.nic_count)
 		return rc;
-	gathering->without++;
+	gathering->without += !gathering->epoch->parties[party].away;
 	return add_found(gathering, member_text(from->who, gathering->own[party]), 0,
 			 TOPOLOGY_FLAT_BYTES_PER_SECOND);
 }

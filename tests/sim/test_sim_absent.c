@@ -346,7 +346,7 @@ static void test_other_controller__waits_for_engines_of_the_plan_that_all_run_by
 static void test_bad_network__engines_come_one_by_one(void **unused)
 {
 	(void)unused;
-	for (uint64_t seed = 1; seed <= SIMULATION_SEEDS; seed++) {
+	for (uint64_t seed = 1; seed <= SIMULATION_SEEDS / 5; seed++) {
 		struct simulation *s = running(&(struct simulation_options){
 			.seed = seed, .drop_percent = 8, .double_percent = 10, .jitter_ms = 50});
 
