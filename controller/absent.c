@@ -14,8 +14,6 @@
  */
 #include "controller/state.h"
 
-#include <stdio.h>
-
 #define LAST_CALL_MS 1000u /* engines that are started together come a moment after each other */
 
 static struct member engine(const struct controller *controller, uint32_t index)
@@ -70,8 +68,9 @@ bool absent_is(const struct controller *controller, const struct slot *slot)
 static void leave_out(struct controller *controller, struct member first)
 {
 	struct departure departure = {.first = first, .blamed = first, .absent = true};
+	char who[MEMBER_TEXT_BYTES];
 
-	snprintf(departure.why.text, sizeof(departure.why.text), "it has not come yet");
+	error_set(&departure.why, ERROR_PEER_LOST, "%s has not come", member_text(first, who));
 	if (!array_add(&controller->departures, departure))
 		no_memory(controller);
 }

@@ -147,6 +147,7 @@ bool declarations_complete(const struct controller *controller)
 void declarations_maybe_plan(struct controller *controller)
 {
 	returns_maybe_begin(controller);
+	takeover_refuse_stale(controller);
 	if (declarations_complete(controller))
 		action_push(controller->actions, CONTROLLER_PLAN_DUE);
 }
@@ -267,4 +268,5 @@ void declarations_drop(struct controller *controller, struct slot *slot)
 	membership_clear(members, slot);
 	if (body)
 		bodies_drop_unused(&members->bodies, body);
+	returns_recount(controller);
 }

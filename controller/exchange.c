@@ -189,6 +189,11 @@ static int plan_without(struct epoch **epoch, struct controller *controller, int
 
 	if (!returns_stay_out(controller))
 		return rc;
+	if (!gone_here(controller, ROLE_INFERENCE)) { /* a plan for nobody is none */
+		if (complete)
+			returns_turn_away(controller, why);
+		return rc;
+	}
 	again = make_epoch(epoch, controller, &without);
 	if (again && !complete)
 		return rc;
@@ -210,6 +215,8 @@ void exchange_begin(struct controller *controller)
 	bodies_forget_unused(&members->bodies);
 	if (!controller->epoch)
 		absent_leave_out(controller);
+	else if (returns_somebody_left(controller))
+		return;
 	if (!runs) /* else those that are back come in afterwards: their plan is without */
 		returns_come_in(controller);
 	if (returns_wait_for_engine(controller))
@@ -218,7 +225,8 @@ void exchange_begin(struct controller *controller)
 		  : make_epoch(&epoch, controller, &why);
 	if (rc && rc != -ERROR_MEMORY && !runs) {
 		rc = plan_without(&epoch, controller, rc, &why);
-		if (rc && rc != -ERROR_MEMORY && returns_wait(controller, &why))
+		if (rc && rc != -ERROR_MEMORY &&
+		    (returns_wait(controller, &why) || returns_wait_for_engine(controller)))
 			return;
 	}
 	if (rc) {

@@ -90,7 +90,7 @@ static bool engine_is_done(const struct controller *controller)
 {
 	for (size_t i = 0; i < controller->departures.count; i++)
 		if (controller->departures.items[i].why.code == ERROR_NONE &&
-		    !controller->departures.items[i].absent)
+		    !controller->departures.items[i].back)
 			return true;
 	return false;
 }
@@ -174,12 +174,16 @@ static void dismiss(struct controller *controller, const struct slot *slot,
 void gone_answer(struct controller *controller, const struct slot *slot,
 		 const struct message *message)
 {
-	for (size_t i = 0; i < controller->departures.count; i++)
-		if (is_of(controller, slot, controller->departures.items[i].first) &&
-		    message->type != MESSAGE_LEAVE)
-			dismiss(controller, slot, &controller->departures.items[i]);
-	if (message->type == MESSAGE_LEAVE)
+	size_t n = controller->departures.count;
+
+	if (message->type == MESSAGE_LEAVE) {
 		send_to(controller, slot->peer, MESSAGE_HEARTBEAT);
+		return;
+	}
+	while (n && !is_of(controller, slot, controller->departures.items[n - 1].first))
+		n--;
+	if (n)
+		dismiss(controller, slot, &controller->departures.items[n - 1]);
 }
 
 bool gone_answer_former(struct controller *controller, const char *peer,
@@ -236,7 +240,7 @@ uint32_t gone_lost(const struct controller *controller, enum role role)
 	for (size_t i = 0; i < controller->departures.count; i++) {
 		const struct departure *departure = &controller->departures.items[i];
 
-		lost += departure->first.role == role && !departure->back &&
+		lost += departure->first.role == role && !departure->back && !departure->absent &&
 			departure->why.code != ERROR_NONE;
 	}
 	return lost;

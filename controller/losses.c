@@ -48,7 +48,8 @@ static const struct slot *left_early(const struct controller *controller,
 	for (size_t i = 0; i < party->peer_count; i++) {
 		const struct slot *slot = &members->slots[party->peers[i]];
 
-		if (slot->presence == PRESENCE_LEFT && slot->version <= reporter->version &&
+		if (slot->presence == PRESENCE_LEFT && slot->done && !gone_is(controller, slot) &&
+		    slot->version <= reporter->version &&
 		    (!first || slot->version < first->version))
 			first = slot;
 	}

@@ -95,7 +95,10 @@ bool returns_whole(const struct controller *controller, struct member first)
 		const struct slot *slot = &slots[k];
 
 		if (slot->presence != PRESENCE_DECLARED || !slot->worker->body->known ||
-		    slot_claim_open(slot, controller->options.heartbeat_ms))
+		    slot_claim_open(slot, controller->options.heartbeat_ms) ||
+		    /* it runs by a plan that is not ours */
+		    (controller->epoch && slot->worker->hello.attempt &&
+		     !exchange_has(controller, slot)))
 			return false;
 	}
 	return true;
@@ -195,6 +198,14 @@ void returns_maybe_begin(struct controller *controller)
 	}
 }
 
+void returns_recount(struct controller *controller)
+{
+	uint32_t whole = controller->pause.missing_ms ? count_whole(controller) : 0;
+
+	if (whole < controller->pause.whole)
+		controller->pause.whole = whole;
+}
+
 /* ---- the pause ---- */
 
 void returns_remind(struct controller *controller, const struct slot *slot)
@@ -207,7 +218,7 @@ void returns_remind(struct controller *controller, const struct slot *slot)
 }
 
 /* Somebody goes on and needs who has left: as without a pause, but nobody would find out. */
-static bool somebody_left(struct controller *controller)
+bool returns_somebody_left(struct controller *controller)
 {
 	char who[WORKER_TEXT_BYTES];
 	struct error why;
@@ -301,7 +312,7 @@ static void meet(struct controller *controller)
 		tell_all_begun(controller);
 	if (any ? !all : !gone_trainer(controller))
 		return;
-	if (any ? somebody_left(controller) : all_that_live_left(controller))
+	if (any ? returns_somebody_left(controller) : all_that_live_left(controller))
 		return;
 	pause->since_ms = controller->now_ms;
 	ask_all(controller, PAUSE_RANKS, version);
@@ -455,8 +466,10 @@ static void nobody_came(struct controller *controller)
 			  "without it there is no plan (%.300s); start it again, or raise "
 			  "--join-timeout. %.500s",
 			  gone->first.rank, waited, pause->missing.text, gone->why.text);
-	else /* it has come, and is being declared */
+	else { /* all have come, in the place of one another */
+		action_push(controller->actions, CONTROLLER_PLAN_DUE);
 		return;
+	}
 	pause->missing_ms = 0;
 	ending_fail(controller, NULL, &why);
 }
@@ -535,18 +548,17 @@ static void wait_for(struct controller *controller, const char *whom, const stru
 {
 	struct pause *pause = &controller->pause;
 	bool anew = !pause->missing_ms || pause->missing.code != why->code;
+	uint64_t until;
 
 	pause->missing = *why;
 	pause->whole = count_whole(controller);
 	if (!pause->missing_ms)
 		pause->missing_ms = controller->now_ms;
-	if (anew)
+	until = pause->missing_ms + controller->options.join_timeout_ms;
+	if (anew && until >= controller->now_ms)
 		say(controller, true,
 		    "waiting for %s, %.1f s at most (--join-timeout): without it, %.500s", whom,
-		    (double)(pause->missing_ms + controller->options.join_timeout_ms -
-			     controller->now_ms) /
-			    1000.0,
-		    why->text);
+		    (double)(until - controller->now_ms) / 1000.0, why->text);
 }
 
 bool returns_wait_for_engine(struct controller *controller)

@@ -220,6 +220,10 @@ bool gone_makes_room(struct controller *controller, struct slot *slot);
 bool returns_whole(const struct controller *controller, struct member first);
 /* Where all ranks of an engine that has left are here again, or such a trainer is: the job pauses, and takes it in. */
 void returns_maybe_begin(struct controller *controller);
+/* Somebody who was waited for has gone again. */
+void returns_recount(struct controller *controller);
+/* Who has done its work cannot take part in another plan: the job fails, and says so. False: all can. */
+bool returns_somebody_left(struct controller *controller);
 /* A trainer has left: the job pauses for another plan. */
 void returns_begin(struct controller *controller);
 /* No engine is here: one is waited for. False: one is. */
@@ -252,7 +256,9 @@ const struct slot *takeover_first(const struct controller *controller);
 /* It has no part in the plan that they run by. */
 bool takeover_is_without(const struct controller *controller, const struct slot *first,
 			 const struct slot *slot);
-/* The others go on when that rank is lost now, before all are here. */
+/* Those who run by an older plan than others do have been gone on without: they are refused. */
+void takeover_refuse_stale(struct controller *controller);
+/* The others go on when that worker is lost now, before all are here. */
 bool takeover_can_do_without(const struct controller *controller, const struct slot *slot);
 /* All are here: who does not run has left, or it is an error. */
 int takeover_prepare(struct controller *controller, const struct slot *first, struct error *why);

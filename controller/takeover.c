@@ -27,10 +27,35 @@ static bool runs(const struct slot *slot)
 
 const struct slot *takeover_first(const struct controller *controller)
 {
-	for (uint32_t i = 0; i < controller->members.count && !controller->epoch; i++)
-		if (runs(&controller->members.slots[i]))
-			return &controller->members.slots[i];
-	return NULL;
+	const struct slot *first = NULL;
+
+	for (uint32_t i = 0; i < controller->members.count && !controller->epoch; i++) {
+		const struct slot *slot = &controller->members.slots[i];
+
+		if (runs(slot) && (!first || hello_of(slot)->attempt > hello_of(first)->attempt))
+			first = slot;
+	}
+	return first;
+}
+
+void takeover_refuse_stale(struct controller *controller)
+{
+	const struct slot *first = takeover_first(controller);
+
+	for (uint32_t i = 0; first && i < controller->members.count; i++) {
+		struct slot *slot = &controller->members.slots[i];
+		char who[WORKER_TEXT_BYTES];
+		struct error why;
+
+		if (!runs(slot) || hello_of(slot)->attempt == hello_of(first)->attempt)
+			continue;
+		error_set(
+			&why, ERROR_CONFLICT,
+			"%s runs by plan attempt %u, and the others by %u: they have gone on without "
+			"it. Start it again, and it comes in",
+			slot_text(slot, who), hello_of(slot)->attempt, hello_of(first)->attempt);
+		declarations_turn_away(controller, slot, &why);
+	}
 }
 
 bool takeover_is_without(const struct controller *controller, const struct slot *first,
@@ -47,8 +72,13 @@ bool takeover_is_without(const struct controller *controller, const struct slot 
 
 bool takeover_can_do_without(const struct controller *controller, const struct slot *slot)
 {
-	return controller->state == CONTROLLER_GATHER && controller->continues &&
-	       slot->who.role == ROLE_INFERENCE && takeover_first(controller);
+	const struct slot *first = takeover_first(controller);
+
+	if (controller->state != CONTROLLER_GATHER || !controller->continues)
+		return false;
+	if (slot->who.role == ROLE_INFERENCE)
+		return first || controller->options.engines_min;
+	return first && takeover_is_without(controller, first, slot);
 }
 
 /* They have to run by one plan, and all trainers do. */

@@ -42,7 +42,15 @@ static int phase_of(const struct controller *controller, const struct slot *slot
 	return PHASE(controller->epoch->parties[slot - controller->members.slots].leg);
 }
 
-static bool ranges(const struct controller *controller, enum role role, int phase,
+/* Where there is a plan, those who have no part in it owe nothing. */
+static bool is_in(const struct controller *controller, const struct slot *slot, int phase,
+		  bool owing)
+{
+	return phase_of(controller, slot) == phase &&
+	       (!owing || !controller->epoch || exchange_has(controller, slot));
+}
+
+static bool ranges(const struct controller *controller, enum role role, int phase, bool owing,
 		   struct text *text, bool first)
 {
 	const struct membership *members = &controller->members;
@@ -53,9 +61,9 @@ static bool ranges(const struct controller *controller, enum role role, int phas
 	for (uint32_t rank = 0; rank < world; rank++) {
 		uint32_t end = rank;
 
-		if (phase_of(controller, &slots[rank]) != phase)
+		if (!is_in(controller, &slots[rank], phase, owing))
 			continue;
-		while (end + 1 < world && phase_of(controller, &slots[end + 1]) == phase)
+		while (end + 1 < world && is_in(controller, &slots[end + 1], phase, owing))
 			end++;
 		if (shown == RANGES_SHOWN) {
 			skipped += end - rank + 1;
@@ -77,11 +85,11 @@ static bool ranges(const struct controller *controller, enum role role, int phas
 }
 
 /* Appends "trainer 2 of 4, inference 0..3 of 8" for those in one phase; false if none. */
-static bool ranks_in(const struct controller *controller, int phase, struct text *text)
+static bool ranks_in(const struct controller *controller, int phase, bool owing, struct text *text)
 {
-	bool trainers = ranges(controller, ROLE_TRAINER, phase, text, true);
+	bool trainers = ranges(controller, ROLE_TRAINER, phase, owing, text, true);
 
-	return ranges(controller, ROLE_INFERENCE, phase, text, !trainers) || trainers;
+	return ranges(controller, ROLE_INFERENCE, phase, owing, text, !trainers) || trainers;
 }
 
 void view_missing(const struct controller *controller, struct text *text)
@@ -95,7 +103,7 @@ void view_missing(const struct controller *controller, struct text *text)
 		if (!phases[i].owes ||
 		    (phases[i].phase == PRESENCE_DECLARED && !controller->members.bodies.missing))
 			continue;
-		if (ranks_in(controller, phases[i].phase, &list)) {
+		if (ranks_in(controller, phases[i].phase, true, &list)) {
 			text_format(text, "%s%s %s", any ? "; " : "", text_string(&list),
 				    phases[i].owes);
 			any = true;
@@ -115,7 +123,7 @@ void view_refused(const struct controller *controller, char *out, size_t bytes)
 	for (uint32_t i = 0; !*out && i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
 
-		if (slot->presence == PRESENCE_ABSENT && slot->refused)
+		if (slot->presence == PRESENCE_ABSENT && slot->refused && !controller->epoch)
 			snprintf(out, bytes, "; %s was refused: %s", member_text(slot->who, name),
 				 slot->refused);
 	}
@@ -131,7 +139,7 @@ char *controller_line(const struct controller *controller, uint64_t now_ms)
 	for (size_t i = 0; i < ARRAY_SIZE(phases); i++) {
 		struct text list = {0};
 
-		if (ranks_in(controller, phases[i].phase, &list))
+		if (ranks_in(controller, phases[i].phase, false, &list))
 			text_format(&text, "; %s: %s", phases[i].name, text_string(&list));
 		text_fini(&list);
 	}

@@ -28,7 +28,7 @@ struct story {
 	bool hurt[WORLD_MAX + RANKS_MAX];  /* it may count as lost by now */
 	bool serves[WORLD_MAX +
 		    RANKS_MAX]; /* it has a part in the job, and nothing has happened to it */
-	bool orphans;
+	bool orphans, misfits;	/* misfits: some newcomers need what nobody has */
 };
 
 static uint32_t dice(struct story *story, uint32_t sides)
@@ -58,6 +58,7 @@ static void start(struct story *story, uint32_t place)
 	struct simulation_worker what = {
 		.role = trainer ? ROLE_TRAINER : ROLE_INFERENCE,
 		.rank = trainer ? place : place - story->trainers,
+		.needs_unsourced = !trainer && story->misfits && dice(story, 12) == 0,
 	};
 
 	if (story->in[place] != NOBODY) /* whatever is left of it ends */
@@ -256,10 +257,13 @@ static bool may_end(const struct story *story, const char *why)
 		"no other process has come for the rank of trainer",
 		"and all wait for trainer",
 		"runs already, and", /* a trainer that was started anew while there was no controller */
-		"they are of two jobs",
 		"before the job ran", /* a trainer, while another controller takes over */
-		"to join",
-		"to declare",
+		"to join; ",
+		"to declare; ",
+		"to join for ",
+		"to declare for ",
+		"to join (",
+		"to declare (",
 		"did its work and left",
 	};
 
@@ -321,7 +325,10 @@ static void begin(struct story *story, struct simulation_options *options, char 
 	story->engines = 1 + dice(story, 4);
 	story->tp = 1 + dice(story, 2);
 	story->orphans = dice(story, 3) == 0;
-	snprintf(train, 64, "world=%u,source=gathered", story->trainers);
+	if (dice(story, 3))
+		snprintf(train, 64, "world=%u,source=gathered", story->trainers);
+	else /* each holds what nobody else does */
+		snprintf(train, 64, "world=%u,pp=%u", story->trainers, story->trainers);
 	snprintf(infer, 64, "engines=%u,tp=%u", story->engines, story->tp);
 	*options = (struct simulation_options){
 		.train = train,
@@ -358,8 +365,10 @@ static bool play(uint64_t seed)
 	simulation_controller_start(story.simulation);
 	start_dead(&story, 0, story.trainers + first * story.tp);
 	simulation_run_for(story.simulation, 8000);
+	story.misfits = !story.orphans && runs(&story, 0);
 	for (uint32_t i = 0; i < count && !is_over(&story); i++)
 		something_happens(&story);
+	story.misfits = false;
 	well = recovers(&story);
 	judge(&story);
 	if (well) {
