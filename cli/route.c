@@ -28,6 +28,13 @@ const struct command route_commands[] = {
 int route_job_open(struct route_job *job, const char *model, const char *as, const char *train,
 		   const char *infer, bool mapped, struct error *error)
 {
+	return route_job_open_without(job, model, as, train, infer, NULL, mapped, error);
+}
+
+int route_job_open_without(struct route_job *job, const char *model, const char *as,
+			   const char *train, const char *infer, const struct problem_away *away,
+			   bool mapped, struct error *error)
+{
 	struct train_spec train_spec;
 	struct infer_spec infer_spec;
 	int rc;
@@ -39,8 +46,8 @@ int route_job_open(struct route_job *job, const char *model, const char *as, con
 	if (!rc)
 		rc = model_open_as(&job->model, model, as, error);
 	if (!rc)
-		rc = problem_from_model(&job->problem, &job->storage, job->model, &train_spec,
-					&infer_spec, mapped, error);
+		rc = problem_from_model_without(&job->problem, &job->storage, job->model,
+						&train_spec, &infer_spec, away, mapped, error);
 	if (rc)
 		route_job_close(job);
 	return rc;

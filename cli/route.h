@@ -36,6 +36,10 @@ struct route_job {
 	struct topology *topology;    /* behind plan.topology; NULL: flat */
 	struct table *table;          /* with route_options_plan, else NULL */
 };
+/* away: of a job that lacks somebody; NULL: of none */
+int route_job_open_without(struct route_job *job, const char *model, const char *as, const char *train,
+			   const char *infer, const struct problem_away *away, bool mapped,
+			   struct error *error);
 int route_job_open(struct route_job *job, const char *model, const char *as, const char *train,
 		   const char *infer, bool mapped, struct error *error);
 void route_job_close(struct route_job *job);

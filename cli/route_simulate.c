@@ -43,9 +43,12 @@ static int open_dump(struct session *session, struct error *error)
 			       "there are no routes to simulate: it was written with --summary, "
 			       "write it without");
 	if (!rc)
-		rc = route_job_open(&session->job, session->dump->labels.model, NULL,
-				    session->dump->labels.train, session->dump->labels.infer, true,
-				    error);
+		rc = route_job_open_without(
+			&session->job, session->dump->labels.model, NULL,
+			session->dump->labels.train, session->dump->labels.infer,
+			&(struct problem_away){session->dump->labels.trainer_away,
+					       session->dump->labels.inference_away},
+			true, error);
 	if (!rc)
 		rc = dump_table(&session->job.table, session->dump, session->job.problem, error);
 	progress_step("proving %s", shown(flags->file));

@@ -58,9 +58,12 @@ static int run(void *taken, struct error *error)
 	if (!rc)
 		rc = route_dump_has_specs(dump, options->file, error);
 	if (!rc) {
-		rc = route_job_open(&job, options->model ? options->model : dump->labels.model,
-				    options->as, dump->labels.train, dump->labels.infer, true,
-				    error);
+		rc = route_job_open_without(&job,
+					    options->model ? options->model : dump->labels.model,
+					    options->as, dump->labels.train, dump->labels.infer,
+					    &(struct problem_away){dump->labels.trainer_away,
+								   dump->labels.inference_away},
+					    true, error);
 		if (rc)
 			route_dump_wrap(error, options->file, options->model);
 		progress_step("proving %s", shown(options->file));

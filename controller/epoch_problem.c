@@ -14,7 +14,7 @@ struct input {
 	const struct layout **inference;
 	struct digest *trainer_digests, *inference_digests;
 	uint32_t *stages;
-	bool *registered, *device, *mapped, *landed;
+	bool *registered, *device, *mapped, *landed, *trainer_away, *inference_away;
 };
 
 static bool input_alloc(struct input *input, uint32_t trainers, uint32_t ranks)
@@ -28,6 +28,8 @@ static bool input_alloc(struct input *input, uint32_t trainers, uint32_t ranks)
 	input->device = pool_array(&input->pool, trainers, sizeof(bool));
 	input->mapped = pool_array(&input->pool, ranks, sizeof(bool));
 	input->landed = pool_array(&input->pool, ranks, sizeof(bool));
+	input->trainer_away = pool_array(&input->pool, trainers, sizeof(bool));
+	input->inference_away = pool_array(&input->pool, ranks, sizeof(bool));
 	return pool_ok(&input->pool);
 }
 
@@ -83,6 +85,7 @@ static void input_fill(struct input *input, const struct epoch *epoch,
 				epoch->parties[i].planned ? &worker->body->holding : &nothing;
 			if (epoch->parties[i].planned)
 				input->trainer_digests[i] = worker->body->digest;
+			input->trainer_away[i] = !epoch->parties[i].planned;
 			input->stages[i] = train_stage(rules->train, i);
 			input->registered[i] = worker->declare.registered;
 			input->device[i] = worker->declare.device;
@@ -91,6 +94,7 @@ static void input_fill(struct input *input, const struct epoch *epoch,
 				epoch->parties[i].planned ? &worker->body->layout : &no_layout;
 			if (epoch->parties[i].planned)
 				input->inference_digests[i - trainers] = worker->body->digest;
+			input->inference_away[i - trainers] = !epoch->parties[i].planned;
 			input->mapped[i - trainers] = mapped_by_all(epoch, worker);
 			input->landed[i - trainers] = worker->declare.landed;
 		}
@@ -111,6 +115,8 @@ static void input_fill(struct input *input, const struct epoch *epoch,
 		.inference_mapped = input->mapped,
 		.inference_landed = input->landed,
 		.inference_count = epoch->count - trainers,
+		.trainer_away = input->trainer_away,
+		.inference_away = input->inference_away,
 		.pairs = pairs,
 	};
 }

@@ -319,6 +319,8 @@ static int copy_ranks(struct builder *b, struct error *error)
 	problem->inference_layout = pool_array(&problem->pool, ranks, sizeof(uint32_t));
 	problem->inference_mapped = pool_array(&problem->pool, ranks, sizeof(bool));
 	problem->inference_landed = pool_array(&problem->pool, ranks, sizeof(bool));
+	problem->trainer_away = pool_array(&problem->pool, trainers, sizeof(bool));
+	problem->inference_away = pool_array(&problem->pool, ranks, sizeof(bool));
 	b->holding_first = pool_array(&b->pool, trainers, sizeof(uint32_t));
 	b->layout_first = pool_array(&b->pool, ranks, sizeof(uint32_t));
 	if (!problem->model || !pool_ok(&problem->pool) || !pool_ok(&b->pool))
@@ -332,12 +334,14 @@ static int copy_ranks(struct builder *b, struct error *error)
 		problem->trainer_merges[i] = !input->trainer_device || !input->trainer_device[i];
 		if (input->trainer_stages)
 			problem->trainer_stage[i] = input->trainer_stages[i];
+		problem->trainer_away[i] = input->trainer_away && input->trainer_away[i];
 	}
 	for (uint32_t i = 0; i < ranks; i++) {
 		problem->inference_mapped[i] =
 			input->inference_mapped ? input->inference_mapped[i] : true;
 		problem->inference_landed[i] =
 			input->inference_landed && input->inference_landed[i];
+		problem->inference_away[i] = input->inference_away && input->inference_away[i];
 	}
 	return input->pairs ? problem_set_pairs(problem, input->pairs, error) : 0;
 }

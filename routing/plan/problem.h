@@ -79,6 +79,7 @@ struct problem {
 	uint32_t trainer_count;
 	uint32_t *inference_layout;   /* inference rank -> layout */
 	uint32_t inference_count;
+	bool *trainer_away, *inference_away; /* who has left the job, or is yet to come: holds and needs nothing */
 	/* facts for the path (path.h): bit per pair would be large, so per rank */
 	bool *inference_mapped;       /* target memory can be mapped by trainers */
 	bool *inference_landed;       /* .. or cannot be written: the rank puts in place what lands beside it */
@@ -103,6 +104,7 @@ struct problem_input {
 	const bool *inference_mapped;            /* NULL: all true */
 	const bool *inference_landed;            /* NULL: none */
 	uint32_t inference_count;
+	const bool *trainer_away, *inference_away; /* NULL: none is; else who declares nothing */
 	const struct pairs *pairs;               /* NULL: one transport; else copied */
 };
 
@@ -143,9 +145,17 @@ bool problem_merges(const struct problem *problem, uint32_t trainer, uint32_t in
 int problem_unwanted(const struct problem *problem, uint32_t **tensors, size_t *count,
 		     struct error *error);
 
-/* The same from a model and specs: `storage` keeps the layouts and holdings alive. */
+/* The same from a model and specs: `storage` keeps the layouts and holdings alive. away: by role and rank, of a job that lacks
+ * somebody; NULL: of none. */
 struct model;
 struct problem_storage;
+struct problem_away {
+	const bool *trainers, *inference;
+};
+int problem_from_model_without(struct problem **problem, struct problem_storage **storage,
+			       const struct model *model, const struct train_spec *train,
+			       const struct infer_spec *infer, const struct problem_away *away,
+			       bool mapped, struct error *error);
 int problem_from_model(struct problem **problem, struct problem_storage **storage,
 		       const struct model *model, const struct train_spec *train,
 		       const struct infer_spec *infer, bool mapped, struct error *error);

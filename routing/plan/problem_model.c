@@ -17,6 +17,8 @@ struct problem_storage {
 	uint32_t layout_count;
 	struct holding *holdings; /* by stage, and by shard where sharded */
 	uint32_t holding_count;
+	struct layout no_layout; /* of who is away */
+	struct holding nothing;
 	/* what problem_input points at */
 	const struct layout **inference;
 	struct digest *inference_digests, *layout_digests;
@@ -80,7 +82,8 @@ static int by_key(const void *x, const void *y)
 
 /* Trainers that hold the same: made once, shared. */
 static int make_holdings(struct problem_storage *storage, const struct model *model,
-			 const struct train_spec *train, struct error *error)
+			 const struct train_spec *train, const struct problem_away *away,
+			 struct error *error)
 {
 	struct alike *alike = pool_array(&storage->pool, train->world, sizeof(*alike));
 
@@ -98,15 +101,20 @@ static int make_holdings(struct problem_storage *storage, const struct model *mo
 			storage->holding_digests[made] = holding_digest(&storage->holdings[made]);
 			made++;
 		}
+		storage->trainer_stages[rank] = train_stage(train, rank);
+		if (away && away->trainers && away->trainers[rank]) {
+			storage->trainers[rank] = &storage->nothing;
+			continue;
+		}
 		storage->trainers[rank] = &storage->holdings[made - 1];
 		storage->trainer_digests[rank] = storage->holding_digests[made - 1];
-		storage->trainer_stages[rank] = train_stage(train, rank);
 	}
 	return 0;
 }
 
 static int make_layouts(struct problem_storage *storage, const struct model *model,
-			const struct infer_spec *infer, bool mapped, struct error *error)
+			const struct infer_spec *infer, const struct problem_away *away,
+			bool mapped, struct error *error)
 {
 	for (uint32_t r = 0; r < infer->tp; r++) {
 		int rc = model_layout(model, infer, r, &storage->layouts[r], error);
@@ -116,16 +124,29 @@ static int make_layouts(struct problem_storage *storage, const struct model *mod
 		storage->layout_digests[r] = layout_digest(&storage->layouts[r]);
 	}
 	for (uint32_t i = 0; i < infer_ranks(infer); i++) {
-		storage->inference[i] = &storage->layouts[i % infer->tp];
-		storage->inference_digests[i] = storage->layout_digests[i % infer->tp];
+		bool is_away = away && away->inference && away->inference[i];
+
+		storage->inference[i] =
+			is_away ? &storage->no_layout : &storage->layouts[i % infer->tp];
+		if (!is_away)
+			storage->inference_digests[i] = storage->layout_digests[i % infer->tp];
 		storage->inference_mapped[i] = mapped;
 	}
 	return 0;
 }
 
-int problem_from_model(struct problem **problem, struct problem_storage **out,
+int problem_from_model(struct problem **problem, struct problem_storage **storage,
 		       const struct model *model, const struct train_spec *train,
 		       const struct infer_spec *infer, bool mapped, struct error *error)
+{
+	return problem_from_model_without(problem, storage, model, train, infer, NULL, mapped,
+					  error);
+}
+
+int problem_from_model_without(struct problem **problem, struct problem_storage **out,
+			       const struct model *model, const struct train_spec *train,
+			       const struct infer_spec *infer, const struct problem_away *away,
+			       bool mapped, struct error *error)
 {
 	char train_text[PARALLEL_TEXT_BYTES], infer_text[PARALLEL_TEXT_BYTES];
 	struct problem_storage *storage = memory_zalloc(1, sizeof(*storage));
@@ -137,9 +158,9 @@ int problem_from_model(struct problem **problem, struct problem_storage **out,
 		return memory_error(error, "describing the job", sizeof(*storage));
 	rc = allocate(storage, train, infer, error);
 	if (!rc)
-		rc = make_holdings(storage, model, train, error);
+		rc = make_holdings(storage, model, train, away, error);
 	if (!rc)
-		rc = make_layouts(storage, model, infer, mapped, error);
+		rc = make_layouts(storage, model, infer, away, mapped, error);
 	if (!rc) {
 		struct problem_input input = {
 			.model = model->name,
@@ -154,6 +175,8 @@ int problem_from_model(struct problem **problem, struct problem_storage **out,
 			.inference_digests = storage->inference_digests,
 			.inference_mapped = storage->inference_mapped,
 			.inference_count = infer_ranks(infer),
+			.trainer_away = away ? away->trainers : NULL,
+			.inference_away = away ? away->inference : NULL,
 		};
 
 		rc = problem_build(problem, &input, error);

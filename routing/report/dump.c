@@ -67,6 +67,37 @@ static void write_ranks(struct json *json, const struct source *source)
 	json_put_array_end(json);
 }
 
+static bool any(const bool *flags, uint32_t count)
+{
+	for (uint32_t i = 0; flags && i < count; i++)
+		if (flags[i])
+			return true;
+	return false;
+}
+
+static void write_away_ranks(struct json *json, const char *key, const bool *away, uint32_t count)
+{
+	if (!any(away, count))
+		return;
+	json_put_key_array(json, key);
+	for (uint32_t rank = 0; rank < count; rank++)
+		if (away[rank])
+			json_put_u64(json, rank);
+	json_put_array_end(json);
+}
+
+static void write_away(struct json *json, const struct plan_labels *labels)
+{
+	if (!any(labels->trainer_away, labels->trainer_count) &&
+	    !any(labels->inference_away, labels->inference_count))
+		return;
+	json_put_newline(json);
+	json_put_key_object(json, "away");
+	write_away_ranks(json, "trainers", labels->trainer_away, labels->trainer_count);
+	write_away_ranks(json, "inference", labels->inference_away, labels->inference_count);
+	json_put_object_end(json);
+}
+
 static void write_transformed(struct json *json, const struct source *source, uint32_t index)
 {
 	const struct problem_transformed *transformed = &source->transformed[index];
@@ -242,6 +273,7 @@ static void write_source(FILE *stream, const struct source *source, bool routes)
 		topology_put(&json, source->labels.topology);
 	}
 	write_ranks(&json, source);
+	write_away(&json, &source->labels);
 	if (source->labels.pairs)
 		dump_put_pairs(&json, source->labels.pairs);
 	if (routes)
@@ -268,6 +300,8 @@ struct plan_labels table_labels(const struct table *table)
 		.trainer_count = problem->trainer_count,
 		.inference_count = problem->inference_count,
 		.trainer_stage = problem->trainer_stage,
+		.trainer_away = problem->trainer_away,
+		.inference_away = problem->inference_away,
 		.topology = table->topology && !table->topology->flat ? table->topology : NULL,
 		.pairs = problem->pairs,
 		.digest = table->digest,

@@ -22,6 +22,7 @@ static int copy_labels(struct dump *dump, const struct table *table, struct erro
 	struct plan_labels *labels = &dump->labels;
 	const char **const texts[] = {&labels->policy, &labels->order, &labels->model,
 				      &labels->train, &labels->infer};
+	bool *trainers, *inference;
 	uint32_t *stages;
 
 	*labels = table_labels(table);
@@ -32,9 +33,15 @@ static int copy_labels(struct dump *dump, const struct table *table, struct erro
 	stages = pool_array(&dump->pool, labels->trainer_count, sizeof(*stages));
 	dump->inference =
 		pool_array(&dump->pool, labels->inference_count, sizeof(*dump->inference));
+	trainers = pool_array(&dump->pool, labels->trainer_count, sizeof(bool));
+	inference = pool_array(&dump->pool, labels->inference_count, sizeof(bool));
 	if (!pool_ok(&dump->pool))
 		return memory_error(error, "copying a table",
 				    labels->inference_count * sizeof(*dump->inference));
+	memcpy(trainers, labels->trainer_away, labels->trainer_count * sizeof(bool));
+	memcpy(inference, labels->inference_away, labels->inference_count * sizeof(bool));
+	labels->trainer_away = trainers;
+	labels->inference_away = inference;
 	memcpy(stages, labels->trainer_stage, labels->trainer_count * sizeof(*stages));
 	labels->trainer_stage = stages;
 	if (table->problem->pairs) {

@@ -29,9 +29,10 @@
 
 static const char *const head_keys[] = {"schema", "policy",   "model",	   "train",
 					"infer",  "trainers", "inference", NULL};
-static const char *const keys[] = {"schema",	    "policy",	 "model",	"train",  "infer",
-				   "trainers",	    "inference", "summary",	"digest", "order|",
-				   "sessions_max|", "topology|", "transports|", NULL};
+static const char *const keys[] = {"schema",	"policy",      "model",	    "train",
+				   "infer",	"trainers",    "inference", "summary",
+				   "digest",	"order|",      "away|",	    "sessions_max|",
+				   "topology|", "transports|", NULL};
 
 struct parse {
 	struct json_reader reader;
@@ -87,6 +88,50 @@ static void *read_ranks(struct json_reader *r, struct dump *dump, json_t *root,
 	}
 	r->at = (struct json_place){0};
 	return numbers;
+}
+
+/* Ranks of one role that have no part in the plan; NULL: all have. */
+static const bool *read_away_ranks(struct json_reader *r, struct dump *dump, json_t *away,
+				   const char *key, uint32_t count)
+{
+	json_t *ranks;
+	bool *flags;
+
+	if (!json_object_get(away, key) || json_take_list(r, away, key, &ranks))
+		return NULL;
+	flags = pool_array(&dump->pool, count, sizeof(*flags));
+	if (!flags)
+		dump_no_memory(r, count);
+	for (size_t i = 0; !r->failed && i < json_array_size(ranks); i++) {
+		json_t *rank = json_array_get(ranks, i);
+		json_int_t value = json_is_integer(rank) ? json_integer_value(rank) : -1;
+
+		if (value < 0 || value >= count)
+			json_refuse(r,
+				    "\"away\": \"%s\"[%zu] is no rank of the %" PRIu32 " there are",
+				    key, i, count);
+		else
+			flags[value] = true;
+	}
+	return flags;
+}
+
+static void read_away(struct json_reader *r, struct dump *dump, json_t *root)
+{
+	static const char *const known[] = {"trainers|", "inference|", NULL};
+	json_t *away = json_object_get(root, "away");
+	struct plan_labels *labels = &dump->labels;
+
+	if (!away || r->failed)
+		return;
+	if (!json_is_object(away)) {
+		json_refuse(r, "\"away\" is no object");
+		return;
+	}
+	dump_keys(r, away, known);
+	labels->trainer_away = read_away_ranks(r, dump, away, "trainers", labels->trainer_count);
+	labels->inference_away =
+		read_away_ranks(r, dump, away, "inference", labels->inference_count);
 }
 
 /* ---- routes ---- */
@@ -412,6 +457,7 @@ static int read_dump(struct parse *p)
 		read_head(p);
 	else if (!p->dump->labels.pairs && json_object_get(p->root, "transports"))
 		json_refuse(r, "\"transports\" stand behind the routes; they have to come before");
+	read_away(r, p->dump, p->root);
 	read_topology(r, p->dump, p->root);
 	rc = json_take_string(r, p->root, "digest", &digest);
 	if (!rc && !digest_parse(digest, &p->dump->labels.digest))

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engines that come back to a job that goes on (--on-loss continue, docs/living.md)."""
+import json
 import os
 import signal
+import subprocess
 
 import job as jobs
 import pytest
@@ -151,6 +153,33 @@ def test_last_engine__that_is_lost_comes_back_to_trainers_that_wait_for_it(tmp_p
             got = job.digests(rank, f"again1-{rank}")
             assert sorted(got) == list(range(min(got), 201)) and got[200] == want.digests(200)[rank]
     assert not jobs.leftovers()
+
+
+def test_dump__of_a_job_that_lacks_engines_and_a_trainer_is_proved_and_simulated(tmp_path, models):
+    dump, weft = tmp_path / "plan.json", jobs.CONTROLLER.parent / "weft"
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller("--on-loss", "continue", "--engines-min", "1", "--dump", dump, "--policy", "balanced", "--topology", "workers")
+        for rank in range(2):
+            job.worker("trainer", rank, "--interval", "20ms", updates=100000)
+        for rank in (2, 3):
+            job.worker("inference", rank, updates=100000)
+        until(lambda: len(job.processes["inference-2"].updates()) > 2, job)
+        for away in ({"inference": [0, 1, 4, 5]}, {"trainers": [0], "inference": [0, 1, 4, 5]}):
+            assert json.loads(dump.read_text())["away"] == away
+            for verb in ("verify", "simulate", "show"):
+                done = subprocess.run([weft, "route", verb, dump], capture_output=True, text=True, cwd=job.model.parent)
+                assert done.returncode == 0, done.stderr
+            done = subprocess.run([weft, "route", "export", "--format", "json", dump], capture_output=True, text=True)
+            assert done.stdout == dump.read_text()
+            if "trainers" not in away:
+                job.kill("trainer-0")
+                until(lambda: "1 of 2 trainers are here from version" in job.processes["controller"].stderr, job)
+        wrong = json.loads(dump.read_text())
+        for rank, said in ((6, "is no rank of the 6 there are"), (2, "refused by the proof")):
+            wrong["away"]["inference"][0] = rank
+            dump.write_text(json.dumps(wrong))
+            done = subprocess.run([weft, "route", "verify", dump], capture_output=True, text=True, cwd=job.model.parent)
+            assert done.returncode and said in done.stderr, done.stderr
 
 
 def test_newcomer__that_stops_in_the_midst_is_gone_on_without(tmp_path, models):
