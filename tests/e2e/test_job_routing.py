@@ -138,5 +138,5 @@ def test_job__whose_planning_takes_longer_than_lost_after_loses_nobody(tmp_path)
         job.workers(updates=1)
         job.succeed(120)
         assert (tmp_path / "live.json").read_text() == offline
-        # nor is the plan made again for each of their questions meanwhile
-        assert sum(" plan (" in line and " > " in line for line in controller.stderr.splitlines()) == 8
+        # nor is it sent again for each of their questions meanwhile; one that comes just before its answer may be answered twice
+        assert 8 <= sum(" plan (" in line and " > " in line for line in controller.stderr.splitlines()) < 16
