@@ -50,7 +50,38 @@ struct source {
 	uint64_t keep, set;	     /* made */
 	const unsigned char *tensor; /* versions; NULL for made */
 	uint64_t tensor_bytes;
+	uint64_t name,
+		version; /* of versions that differ in some values only: the name's hash, and */
+	uint32_t one_in; /* in one of so many; else 0 */
 };
+
+static _Atomic uint32_t changes_one_in = 1;
+
+void content_change_one_in(uint32_t values)
+{
+	changes_one_in = values;
+}
+
+static uint64_t key_of(uint64_t name, uint64_t n)
+{
+	return splitmix64(name + n * GOLDEN);
+}
+
+/* Each of the word's 16-bit values as of the latest version in which it has changed. */
+static uint64_t changed_word(const struct source *source, uint64_t i, uint64_t word)
+{
+	uint64_t out = 0;
+
+	for (uint64_t k = 0; k < 4; k++) {
+		uint64_t turn = splitmix64(source->name + i * 4 + k) % source->one_in, last = word;
+		uint64_t since = (source->version + source->one_in - turn) % source->one_in;
+
+		if (since < source->version)
+			last += key_of(source->name, source->version - since) * (2 * i + 1);
+		out |= last & (UINT64_C(0xffff) << 16 * k);
+	}
+	return out;
+}
 
 /* Word i, the last one of a tensor padded with zero bytes. */
 static uint64_t word_at(const struct source *source, uint64_t i)
@@ -62,6 +93,8 @@ static uint64_t word_at(const struct source *source, uint64_t i)
 	if (at < source->tensor_bytes)
 		memcpy(&word, source->tensor + at,
 		       source->tensor_bytes - at < 8 ? source->tensor_bytes - at : 8);
+	if (source->one_in)
+		return changed_word(source, i, word);
 	return word + source->key * (2 * i + 1);
 }
 
@@ -167,7 +200,11 @@ static void fill(const struct source *source, uint64_t offset, uint64_t bytes, u
 		bytes -= n;
 	}
 	whole = bytes / 8;
-	if (source->tensor)
+	for (uint64_t i = 0; source->one_in && i < whole; i++)
+		memcpy(out + i * 8, (uint64_t[]){word_at(source, offset / 8 + i)}, 8);
+	if (source->one_in)
+		;
+	else if (source->tensor)
 		version_words(source, offset / 8, whole, out);
 	else
 		make_words(source, offset / 8, whole, out);
@@ -182,7 +219,7 @@ void content_make(const char *name, enum dtype dtype, uint64_t seed, uint64_t of
 		  uint64_t bytes, void *out)
 {
 	struct source source = {
-		.key = splitmix64(hash64(name, strlen(name)) + seed * GOLDEN),
+		.key = key_of(hash64(name, strlen(name)), seed),
 		.keep = masks[dtype].keep,
 		.set = masks[dtype].set,
 	};
@@ -194,10 +231,14 @@ void content_version(const char *name, const void *tensor, uint64_t tensor_bytes
 		     uint64_t offset, uint64_t bytes, void *out)
 {
 	struct source source = {
-		.key = splitmix64(hash64(name, strlen(name)) + version * GOLDEN),
 		.tensor = tensor,
 		.tensor_bytes = tensor_bytes,
+		.name = hash64(name, strlen(name)),
+		.version = version,
+		.one_in = changes_one_in > 1 ? changes_one_in : 0,
 	};
+
+	source.key = key_of(source.name, version);
 
 	if (version == 0)
 		memcpy(out, source.tensor + offset, bytes);

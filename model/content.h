@@ -38,6 +38,10 @@ void content_make(const char *name, enum dtype dtype, uint64_t seed, uint64_t of
 void content_version(const char *name, const void *tensor, uint64_t tensor_bytes,
 		     uint64_t version, uint64_t offset, uint64_t bytes, void *out);
 
+/* From now on a version differs from the one before in one of so many of its 16-bit values alone, as after a step of reinforcement
+ * learning; 1, which is the default, in every word. All processes of a job say the same. Call it while no contents are made. */
+void content_change_one_in(uint32_t values);
+
 /* For tests: "avx512", "avx2" or "portable" from now on, the same bytes with each; false when this
  * processor has it not. Call it while nothing is transformed. */
 bool content_kernel_use(const char *name);

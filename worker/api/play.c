@@ -117,6 +117,11 @@ void weft_content_version(const char *name, const void *tensor, uint64_t tensor_
 	content_version(name, tensor, tensor_bytes, version, offset, bytes, out);
 }
 
+void weft_content_change_one_in(uint32_t values)
+{
+	content_change_one_in(values ? values : 1);
+}
+
 /* A box on its way into a local parameter. */
 struct holding_content {
 	const char *name;

@@ -43,6 +43,9 @@ WEFT_API int weft_checkpoint_left_alone(const weft_checkpoint *checkpoint, const
  * The bytes go to host memory. */
 WEFT_API void weft_content_version(const char *name, const void *tensor, uint64_t tensor_bytes,
 				   uint64_t version, uint64_t offset, uint64_t bytes, void *out);
+/* Before any: from now on, in this process, one of so many of the 16-bit values of a version differs from the version before, and the
+ * others do not; 1, the default: all words do. */
+WEFT_API void weft_content_change_one_in(uint32_t values);
 /* [any thread] The same of a box that is held, as weft_holding_at has filled it, to where it is in the local parameter, whose first byte `local` is
  * in host memory. */
 WEFT_API void weft_content_holding(const weft_holding_view *view, const void *tensor, uint64_t tensor_bytes,

@@ -53,6 +53,8 @@ static const struct option_row {
 	 "version of the first update, at least 1 (default 1)"},
 	{"interval", NULL, "TIME", KIND_PAUSE, AT(interval_ms),
 	 "a trainer's pause between updates (default 0)"},
+	{"change-one-in", NULL, "N", KIND_NUMBER, AT(change_one_in),
+	 "a version differs from the one before in one of N of its 16-bit values (default 1: in all); give it to all workers"},
 	{"repeat", NULL, NULL, KIND_FLAG, AT(repeat),
 	 "trainer: in that pause engines that come back are sent the last version; give it to all trainers"},
 	{"transport", "WEFT_TRANSPORT", "NAME", KIND_TEXT, AT(transport),
@@ -254,7 +256,8 @@ int options_read(struct arguments *arguments, int argc, char **argv, weft_error 
 					.rank = NOT_GIVEN,
 					.world = NOT_GIVEN,
 					.updates = 1,
-					.first_version = 1};
+					.first_version = 1,
+					.change_one_in = 1};
 	for (size_t i = 0; i < ROW_COUNT; i++) {
 		const char *value = rows[i].variable ? getenv(rows[i].variable) : NULL;
 

@@ -147,6 +147,8 @@ static int open_worker(struct player *player, weft_error *error)
 	};
 	int rc = weft_open(&player->worker, &options, error);
 
+	weft_content_change_one_in((uint32_t)a->change_one_in);
+
 	if (rc)
 		return rc;
 	signal_worker = player->worker;

@@ -17,6 +17,9 @@ static int check_arguments(const struct player *player, weft_error *error)
 
 	if (!a->updates || !a->first_version || a->first_version > UINT64_MAX - a->updates)
 		return fail(error, WEFT_E_USAGE, "--updates and --first-version are at least 1");
+	if (!a->change_one_in || a->change_one_in > 65536)
+		return fail(error, WEFT_E_USAGE, "--change-one-in %llu: it is from 1 to 65536",
+			    (unsigned long long)a->change_one_in);
 	if (!a->checkpoint && (trainer || a->verify))
 		return fail(error, WEFT_E_USAGE, "--checkpoint is needed: %s",
 			    trainer ? "a trainer makes its versions from one"

@@ -97,6 +97,39 @@ static void test_version__short_pieces_inside_one_word(void **state)
 	}
 }
 
+static uint64_t latest(const char *name, uint64_t value, uint64_t version, uint32_t one_in)
+{
+	uint64_t turn = splitmix64(hash64(name, strlen(name)) + value) % one_in;
+
+	while (version && version % one_in != turn)
+		version--;
+	return version;
+}
+
+static void test_version__may_differ_from_the_one_before_in_a_few_values(void **state)
+{
+	static unsigned char tensor[4000], is[4000], was[4000], of[4000];
+	size_t differ = 0;
+
+	(void)state;
+	content_make("x", DTYPE_BF16, 9, 0, sizeof(tensor), tensor);
+	for (uint64_t version = 1; version <= 45; version++) {
+		content_change_one_in(20);
+		content_version("x", tensor, sizeof(tensor), version, 0, sizeof(is), is);
+		content_version("x", tensor, sizeof(tensor), version, 1001, 33, of);
+		assert_memory_equal(of, is + 1001, 33);
+		content_change_one_in(1);
+		for (size_t k = 0; k < sizeof(is) / 2; k++) {
+			content_version("x", tensor, sizeof(tensor), latest("x", k, version, 20),
+					k * 2, 2, of);
+			assert_memory_equal(is + k * 2, of, 2);
+			differ += version > 20 && memcmp(is + k * 2, was + k * 2, 2) != 0;
+		}
+		memcpy(was, is, sizeof(was));
+	}
+	assert_in_range(differ, 25 * 80, 25 * 120); /* of 25 versions, 100 of 2000 */
+}
+
 static void test_version__zero_is_the_checkpoint_itself(void **state)
 {
 	unsigned char tensor[100], out[100];
@@ -250,6 +283,7 @@ int main(void)
 		cmocka_unit_test(test_hash64__is_xxh64_with_seed_0),
 		cmocka_unit_test(test_version__equals_the_formula_at_any_offset_and_length),
 		cmocka_unit_test(test_version__short_pieces_inside_one_word),
+		cmocka_unit_test(test_version__may_differ_from_the_one_before_in_a_few_values),
 		cmocka_unit_test(test_version__zero_is_the_checkpoint_itself),
 		cmocka_unit_test(test_version__changes_every_word_and_depends_on_its_place),
 		cmocka_unit_test(test_version__large_version_numbers_wrap_around),
