@@ -40,6 +40,7 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 
 	controller->epoch->parties[party].plan_ms = controller->now_ms;
 	message->u.plan.continues = controller->continues;
+	message->u.plan.delta = controller->options.delta;
 	message->u.plan.gone = (uint32_t)controller->departures.count;
 	message->u.plan.next = controller->pause.next;
 	if (repeat && slot->who.role == ROLE_TRAINER)
@@ -50,6 +51,8 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 		return -ERROR_MEMORY;
 	message->u.plan.update_timeout_ms = controller->options.update_timeout_ms;
 	rc = epoch_rows(controller->epoch, party, &message->u.plan, why);
+	/* which say that what differs was put on top of what it differs from */
+	message->u.plan.checksums |= controller->options.delta;
 	for (size_t i = 0; !rc && i < message->u.plan.peer_count; i++)
 		message->u.plan.peers[i].fresh = returns_fresh(
 			controller,

@@ -60,6 +60,9 @@ static const struct option_row {
 	{"on-loss", "WEFT_ON_LOSS", "WHAT", KIND_TEXT, AT(shell.controller.on_loss),
 	 "what the loss of a worker means: end (default), the job fails; continue, an inference rank takes its "
 	 "engine out, a trainer is gone on without or replaced (docs/living.md)"},
+	{"delta", "WEFT_DELTA", NULL, KIND_FLAG, AT(shell.controller.delta),
+	 "trainers keep what they sent last and send what differs from it; every version is verified by checksums "
+	 "(docs/delta.md)"},
 	{"sessions-max", "WEFT_SESSIONS_MAX", "N", KIND_COUNT, AT(shell.controller.sessions_max),
 	 "inference ranks one trainer may write to, for policies that can limit it (default: any)"},
 	{"topology", "WEFT_TOPOLOGY", "WHAT", KIND_TEXT, AT(topology),

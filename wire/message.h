@@ -193,6 +193,7 @@ struct message_plan {
 	char *policy, *order;      /* names of rows: who sends what, and when */
 	bool checksums;
 	bool continues;            /* who is lost ends nobody else's work: --on-loss continue */
+	bool delta;                /* what does not differ from the version before need not be sent: --delta; with checksums */
 	uint32_t update_timeout_ms;
 	uint32_t gone;             /* how many times an engine or a trainer had left before it was made, */
 	struct member *away;       /* and which are not back: the first rank of each */

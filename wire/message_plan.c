@@ -3,7 +3,7 @@
  * message_plan.c -- a worker's own part of the routing table.
  *
  *   {"attempt":1, "digest":bin16, "policy":"greedy", "order":"rotated",
- *    "checksums":false, "continues":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "repeat":0, "peers":[..],
+ *    "checksums":false, "continues":false, "delta":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "repeat":0, "peers":[..],
  *    "rows":[..]}
  *
  *   away   [[role, rank], ..]
@@ -65,6 +65,7 @@ static const struct codec_field plan_fields[] = {
 	FIELD_TEXT(struct message_plan, order, LIMIT_NAME_BYTES),
 	FIELD_BOOL(struct message_plan, checksums),
 	FIELD_BOOL(struct message_plan, continues),
+	FIELD_BOOL(struct message_plan, delta),
 	FIELD_U32(struct message_plan, update_timeout_ms, UINT32_MAX),
 	FIELD_U32(struct message_plan, gone, UINT32_MAX),
 	FIELD_LIST(struct message_plan, away, away_count, struct member, message_member_record,

@@ -58,6 +58,7 @@ class Controller:
             out, a trainer is gone on without or replaced (docs/living.md).
         engines_min: with so many engines the job begins, and the others come in later; None: it waits for all. Needs
             on_loss="continue" (docs/living.md).
+        delta: trainers keep what they sent last and send what differs from it, over networks; turns checksums on (docs/delta.md).
         orphan_s: how long updates go on when the controller is lost; None: the job ends then (docs/living.md).
         topology: "flat" (default), "workers", a spec or a file (docs/topology.md).
         dump: file for the routing table, once it is planned.
@@ -76,8 +77,9 @@ class Controller:
     def __init__(self, train: str, infer: str, *, bind: Optional[str] = None,
                  key_file: "Optional[str | os.PathLike[str]]" = None, insecure: bool = False, job: Optional[str] = None,
                  policy: Optional[str] = None, order: Optional[str] = None, commit: Optional[str] = None,
-                 on_loss: Optional[str] = None, engines_min: Optional[int] = None, orphan_s: Optional[float] = None,
-                 topology: Optional[str] = None, dump: "Optional[str | os.PathLike[str]]" = None, restarts: Optional[int] = None,
+                 on_loss: Optional[str] = None, engines_min: Optional[int] = None, delta: bool = False,
+                 orphan_s: Optional[float] = None, topology: Optional[str] = None,
+                 dump: "Optional[str | os.PathLike[str]]" = None, restarts: Optional[int] = None,
                  sessions_max: Optional[int] = None, join_timeout_s: Optional[float] = None,
                  exchange_timeout_s: Optional[float] = None, update_timeout_s: Optional[float] = None,
                  heartbeat_s: Optional[float] = None, lost_after_s: Optional[float] = None, _remove_key: bool = False):
@@ -95,6 +97,8 @@ class Controller:
                      for name, value in given.items() if value is not None]
         if insecure:
             arguments.append("--insecure")
+        if delta:
+            arguments.append("--delta")
         if _remove_key:
             arguments.append("--remove-key")
         with tempfile.TemporaryDirectory(prefix="controller-") as folder:

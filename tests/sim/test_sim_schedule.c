@@ -209,6 +209,7 @@ static struct world_options options_of(uint64_t seed)
 		.slow_target = seed % 11 < 3,
 		.small_ring = seed % 2 == 0,
 		.landed = seed % 5 == 4 || seed % 5 == 1,
+		.deltas = seed % 10 == 4 || seed % 10 == 1,
 		.interrupt = seed % 13 < 4,
 		.dies = seed % 3 != 1 && seed % 17 < 6,
 	};

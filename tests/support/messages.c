@@ -377,6 +377,7 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 	to->order = text(state);
 	to->checksums = coin(state);
 	to->continues = coin(state);
+	to->delta = coin(state);
 	to->update_timeout_ms = number32(state);
 	to->gone = number32(state);
 	to->away = list(&to->away_count, sizeof(*to->away), state);

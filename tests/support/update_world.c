@@ -140,6 +140,7 @@ static void spoil(struct world *world, struct world_trainer *trainer, struct wor
 		break;
 	case BUG_NONE:
 	case BUG_EVENT_LOST:
+	case BUG_BASE_KEPT:
 	case BUG_COUNT:
 		break;
 	}
@@ -416,6 +417,11 @@ static int make_trainer(struct world *world, uint32_t t)
 
 	if (world_make_plan(world, trainer))
 		return -1;
+	trainer->sent = (struct sent){.sources = trainer->sent_sources,
+				      .blocks = trainer->sent_blocks,
+				      .runs = trainer->sent_runs};
+	for (uint32_t b = 0; b < WORLD_BLOCKS; b++)
+		trainer->sent_blocks[b].first_run = b * WORLD_RUNS;
 	trainer->thread_count =
 		small ? 2 : callers + (uint32_t)world_random(world, WORLD_THREADS - callers + 1);
 	for (uint32_t i = 0; i < trainer->thread_count; i++) {
@@ -438,6 +444,7 @@ static int make_trainer(struct world *world, uint32_t t)
 				     .wait_ns = 1000000 * (uint64_t)MS,
 				     .ring = trainer->ring,
 				     .entries = trainer->entries,
+				     .sent = world->options.deltas ? &trainer->sent : NULL,
 			     },
 			     &error);
 }

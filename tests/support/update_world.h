@@ -38,6 +38,7 @@ enum world_bug {
 	BUG_WINDOW_LET_GO,    /* places of a window are free again before they are taken */
 	BUG_TOLD_TOO_EARLY,   /* what is not posted yet counts as landed */
 	BUG_TAIL_UNTOLD,      /* the end does not count the last entries */
+	BUG_BASE_KEPT,        /* a rank says that it has its last version, whatever was written since */
 	BUG_COUNT
 };
 
@@ -46,7 +47,8 @@ struct world_options {
 	uint32_t versions;
 	bool dies;            /* a rank does, and trainers go on without it */
 	bool full, loss, delay, abort, slow_target, small_ring, replay;
-	bool landed;          /* ranks, by chance: they have windows */
+	bool landed;          /* ranks, by chance: they have windows, */
+	bool deltas;          /* and of what they have of the version before, what differs is enough */
 	bool interrupt;       /* of an end, that is then called again; and of steps that are not done then */
 	enum world_bug bug;
 	bool story;           /* keep a transcript */

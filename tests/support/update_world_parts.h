@@ -11,6 +11,7 @@
 
 #define NEVER UINT64_MAX
 #define MS    1000000u
+#define WORLD_RUNS 3
 
 /* What lies in a slot, a home or a cell: 0, while it changes, or who made it. */
 typedef uint64_t tag;
@@ -67,7 +68,11 @@ struct world_trainer {
 	uint32_t source_rows[WORLD_ROWS], tensor_first[WORLD_TENSORS + 2];
 	uint32_t tensor_rows[2 * WORLD_ROWS];
 	struct full_place places[WORLD_SOURCES];
-	bool lands[WORLD_RANKS];
+	bool lands[WORLD_RANKS], deltas[WORLD_RANKS];
+	struct sent sent;
+	struct sent_source sent_sources[WORLD_SOURCES];
+	struct sent_block sent_blocks[WORLD_BLOCKS];
+	struct sent_run sent_runs[WORLD_BLOCKS * WORLD_RUNS];
 	struct send_merge merges[WORLD_RANKS];
 	tag merged[WORLD_RANKS][WORLD_WINDOW / 8]; /* by 8 bytes: what small parts were copied to */
 	struct window_entry entries[WORLD_RANKS * WINDOW_ENTRIES];
@@ -96,6 +101,7 @@ struct world_rank {
 	uint64_t published;
 	tag cells[WORLD_TRAINERS][WORLD_ROWS][WORLD_PARTS];
 	uint64_t window_bytes;        /* of its rings; 0: it has none */
+	uint64_t based[WORLD_TRAINERS]; /* the opening in which its cells hold what is published */
 	struct world_window {
 		struct window_entry entries[WINDOW_ENTRIES];
 		tag ring[WORLD_WINDOW / 8]; /* by 8 bytes */

@@ -193,12 +193,19 @@ int world_make_plan(struct world *world, struct world_trainer *trainer)
 				   .tensor_rows = trainer->tensor_rows,
 				   .peer_count = world->rank_count,
 				   .lands = trainer->lands,
+				   .deltas = trainer->deltas,
 				   .merges = trainer->merges,
 				   .full = world->options.full};
 	for (uint32_t r = 0; r < world->rank_count; r++) {
 		trainer->lands[r] = world->ranks[r].window_bytes != 0;
-		if (trainer->lands[r] &&
-		    (world->options.small ? world->options.small_merged : world_chance(world, 50)))
+		if (world->options.deltas && trainer->lands[r] && world_chance(world, 70)) {
+			trainer->deltas[r] = true;
+			trainer->lands[r] = world_chance(world, 50);
+		}
+		if (trainer->deltas[r])
+			trainer->merges[r].bytes = 128 * (1 + world_random(world, 4));
+		else if (trainer->lands[r] && (world->options.small ? world->options.small_merged
+								    : world_chance(world, 50)))
 			trainer->merges[r].bytes =
 				world->options.small ? 256 : 128 * (1 + world_random(world, 4));
 	}

@@ -63,14 +63,18 @@ static void send_accept(struct world *world, uint32_t r, uint32_t t)
 	struct world_link *link = &world->links[t][r];
 	struct world_trainer *trainer = &world->trainers[t];
 
-	link->to_trainer =
-		(struct world_signal){.there = true,
-				      .at = world->now,
-				      .word = UPDATE_ACCEPT,
-				      .accept = {.opening = rank->links[t].opening,
-						 .min_version = rank->receiver.min_version,
-						 .max_version = rank->receiver.max_version,
-						 .taken = rank->links[t].taken}};
+	link->to_trainer = (struct world_signal){
+		.there = true,
+		.at = world->now,
+		.word = UPDATE_ACCEPT,
+		.accept = {.opening = rank->links[t].opening,
+			   .min_version = rank->receiver.min_version,
+			   .max_version = rank->receiver.max_version,
+			   .taken = rank->links[t].taken,
+			   .base = rank->based[t] == rank->links[t].opening ||
+						   world->options.bug == BUG_BASE_KEPT
+					   ? rank->published
+					   : 0}};
 	if (rank->window_bytes)
 		link->to_trainer.accept.window_bytes = WINDOW_HEAD_BYTES + rank->window_bytes;
 	world_wake(world, trainer, THREAD_ACCEPT);
@@ -145,6 +149,8 @@ void world_rank_acts(struct world *world, uint32_t r)
 			world_find(world, "rank %u published %" PRIu64 " after %" PRIu64, r,
 				   step.version, rank->published);
 		rank->published = step.version;
+		for (uint32_t t = 0; t < world->trainer_count; t++)
+			rank->based[t] = rank->links[t].opening + 1;
 		world->publications++;
 		open_wait(world, rank);
 		break;
@@ -193,6 +199,7 @@ void world_make_rank(struct world *world, uint32_t r)
 
 		peer->name = world->names[t];
 		peer->lands = rank->window_bytes != 0;
+		peer->deltas = trainer->deltas[r];
 		for (uint32_t i = 0; i < trainer->plan.row_count; i++)
 			if (trainer->rows[i].peer == r) {
 				uint64_t bytes =

@@ -5,6 +5,8 @@
  */
 #include "tests/support/update_world_parts.h"
 
+#include "base/assert.h"
+
 #include <inttypes.h>
 
 /* ---- a trainer's memory ---- */
@@ -56,6 +58,32 @@ static void pack_begins(struct world *world, uint32_t t, const struct step *step
 	}
 }
 
+/* What differs of the part, in a few runs; or it is sent whole. */
+static void differ(struct world *world, struct world_trainer *trainer, uint32_t source,
+		   uint32_t part)
+{
+	const struct send_source *from = &trainer->sources[source];
+	struct sent_block *block = &trainer->sent_blocks[from->first_block + part];
+	uint64_t begin, left = source_part(from, part, &begin);
+
+	block->runs = 0;
+	for (uint32_t runs = (uint32_t)world_random(world, WORLD_RUNS + 1);
+	     left && block->runs < runs;) {
+		uint64_t span = block->runs + 1 == runs ? left : 1 + world_random(world, left);
+
+		trainer->sent_runs[block->first_run + block->runs++] =
+			(struct sent_run){.from = begin,
+					  .span = (uint32_t)span,
+					  .bytes = (uint32_t)(8 * (1 + world_random(world, 8)))};
+		begin += span;
+		left -= span;
+	}
+	WEFT_ASSERT(!block->runs || !left);
+	trainer->sent_sources[source].element_bytes = 2;
+	trainer->sent_sources[source].version =
+		trainer->schedule.ended_version; /* that it differs from */
+}
+
 void world_pack_ends(struct world *world, uint32_t t, const struct step *step)
 {
 	struct world_trainer *trainer = &world->trainers[t];
@@ -69,6 +97,11 @@ void world_pack_ends(struct world *world, uint32_t t, const struct step *step)
 			*place = tag_of(version, source, step->part);
 		if (!step->fresh)
 			store_mapped(world, t, source, step->part, version);
+		if (world->options.deltas && step->group)
+			differ(world, trainer, source, step->part);
+		else if (world->options.deltas && step->replay)
+			trainer->sent_blocks[trainer->sources[source].first_block + step->part]
+				.runs = 0;
 	}
 }
 
@@ -114,8 +147,9 @@ static void do_post(struct world *world, uint32_t t, struct world_thread *thread
 			.row = step->row,
 			.part = step->part,
 			.wanted = tag_of(trainer->schedule.version, step->source, step->part)};
-		if (trainer->plan.full ||
-		    (source->slots && trainer->rows[step->row].path == PATH_REPLICA))
+		if (!step->run &&
+		    (trainer->plan.full ||
+		     (source->slots && trainer->rows[step->row].path == PATH_REPLICA)))
 			flight.from = place_of(trainer, step->source, step->part);
 		if (step->lands) {
 			flight.at = step->at;
@@ -127,7 +161,8 @@ static void do_post(struct world *world, uint32_t t, struct world_thread *thread
 		return;
 	}
 	thread->flight = flight;
-	for (uint64_t byte = 0; step->merges && byte < step->bytes; byte += 8)
+	for (uint64_t byte = 0; step->merges && byte < (step->run ? step->run->bytes : step->bytes);
+	     byte += 8)
 		trainer->merged[step->peer][(step->merge_at + byte) / 8] =
 			flight.from ? *flight.from : flight.wanted;
 	later(world, thread,
@@ -149,7 +184,7 @@ static bool post_merged(struct world *world, uint32_t t, uint32_t peer, uint64_t
 	return !state->merge_id || world_post(world, t, peer,
 					      &(struct flight){.row = entry->ordinal,
 							       .at = entry->at,
-							       .bytes = entry->bytes,
+							       .bytes = window_entry_bytes(entry),
 							       .from = from,
 							       .wanted = *from});
 }
@@ -214,7 +249,8 @@ static void do_signal(struct world *world, uint32_t t, struct world_thread *thre
 			.bytes = peer->bytes,
 			.pieces = peer->pieces,
 			.sums = peer->pieces,
-			.landed = step->entries},
+			.landed = step->entries,
+			.beside_bytes = step->beside_bytes},
 		.gone = {
 			.opening = opening, .version = trainer->schedule.version, .why = "a test"}};
 	thread->event = (struct event){.kind = EVENT_SIGNALLED, .peer = step->peer};

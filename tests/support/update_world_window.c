@@ -34,7 +34,16 @@ static void take_entry(struct world *world, uint32_t r, uint32_t t,
 		world_find(world, "rank %u took row %u part %u, which is not its own", r, i, part);
 		return;
 	}
-	for (uint64_t byte = 0; byte < entry->bytes; byte += 8)
+	if (entry->coded && window->tags[i][part] != first &&
+	    world->ranks[r].cells[t][i][part] >> 32 !=
+		    trainer->sent_sources[trainer->rows[i].source].version)
+		world_find(
+			world,
+			"rank %u took what differs of row %u part %u of trainer %u from version %" PRIu64
+			", and has %" PRIx64,
+			r, i, part, t, trainer->sent_sources[trainer->rows[i].source].version,
+			world->ranks[r].cells[t][i][part]);
+	for (uint64_t byte = 0; byte < window_entry_bytes(entry); byte += 8)
 		if (window->ring[(entry->at + byte) / 8] != first)
 			world_find(world, "rank %u took half of a chunk of trainer %u", r, t);
 	if (first != tag_of(first >> 32, trainer->rows[i].source, part))

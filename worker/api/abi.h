@@ -32,7 +32,7 @@ struct weft_memory;
 	X(PARAM_VIEW,  weft_param_view,  bytes,          bytes,            bytes) \
 	X(PLAN_VIEW,   weft_plan_view,   reserved,       peers,            reserved) \
 	X(LOSS,        weft_loss,        text,           role,             reserved) \
-	X(STATS,       weft_stats,       parts_copacked, pieces_landed,    pieces_landed)
+	X(STATS,       weft_stats,       parts_copacked, saved_bytes,      saved_bytes)
 
 #define X(id, type, first, known, last) ABI_##id,
 enum abi_struct { ABI_STRUCTS(X) ABI_COUNT };

@@ -571,6 +571,7 @@ typedef struct weft_stats {
 	uint64_t pause_ns;        /* inference: readers had no version: with shadow 0, staged the copy and the hook,
 				     in place all of update_ns */
 	uint64_t pieces_landed;   /* trainer: into landing_bytes of the inference rank, however they left here */
+	uint64_t saved_bytes;     /* trainer: of `bytes`, those that were not sent, for they did not differ (weft-controller --delta) */
 } weft_stats;
 #define WEFT_STATS_INIT WEFT_INIT(weft_stats)
 /* [any thread after join, on a trainer] Of an inference rank: not while it is in weft_update_wait. */

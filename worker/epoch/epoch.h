@@ -63,6 +63,7 @@ struct peer {
 	uint64_t first_piece;              /* the pair's pieces, and their checksums, among all pairs' */
 	bool landed;                       /* some of it goes into a window of the inference rank's, */
 	bool written;                      /* some is written where it belongs */
+	bool deltas;                       /* of what it has of the version before, what differs alone may land */
 	uint64_t landed_bytes;             /* of the pair's pieces that land */
 	uint64_t window_at, window_bytes;  /* which is there, in receive.windows; inference ranks only */
 };

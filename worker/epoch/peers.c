@@ -132,9 +132,27 @@ static int open_peer(const struct epoch *epoch, struct peer *peer,
 	return copy_record(&out->bytes, &out->length, record, length, error);
 }
 
+/* The processor compares, and applies what differs. What is stored into mapped memory costs no network anything. */
+static bool deltas(const struct epoch *epoch, const struct peer *peer)
+{
+	const struct params *params = epoch->options.params;
+	bool on_device = epoch->options.self.role == ROLE_TRAINER
+				 ? epoch->options.device != NULL
+				 : params->device || params->landing != LANDING_NONE;
+
+	return epoch->plan->delta && peer->endpoint && peer->plan->pieces && !on_device &&
+	       !transport_endpoint_caps(peer->endpoint)->mapped_remote;
+}
+
 /* What a row says of its peer; rows are checked later. */
 static void find_landed(struct epoch *epoch)
 {
+	for (size_t p = 0; p < epoch->peer_count; p++) {
+		struct peer *peer = &epoch->peers[p];
+
+		peer->deltas = deltas(epoch, peer);
+		peer->landed = peer->deltas && epoch->options.self.role == ROLE_INFERENCE;
+	}
 	for (size_t i = 0; i < epoch->plan->row_count; i++) {
 		const struct plan_row *row = &epoch->plan->rows[i];
 		struct peer *peer = row->peer < epoch->peer_count ? &epoch->peers[row->peer] : NULL;

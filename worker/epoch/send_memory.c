@@ -192,7 +192,7 @@ static int open_entries(struct send_plan *plan, const struct epoch *epoch, struc
 	int rc;
 
 	for (size_t p = 0; p < plan->peer_count; p++)
-		any = any || plan->lands[p];
+		any = any || plan->lands[p] || send_plan_deltas(plan, p);
 	if (!any)
 		return 0;
 	rc = transport_region_allocate(epoch->options.domain, bytes, &plan->entries_region, error);
@@ -202,7 +202,7 @@ static int open_entries(struct send_plan *plan, const struct epoch *epoch, struc
 	return rc;
 }
 
-/* By peer, bytes that rows land which are small; of what the processor can read before it is posted. */
+/* By peer, bytes that rows land which are small, or may be when what differs is; of what the processor can read before it is posted. */
 static uint64_t count_small(const struct send_plan *plan, uint64_t *small)
 {
 	uint64_t peers = 0;
@@ -211,7 +211,9 @@ static uint64_t count_small(const struct send_plan *plan, uint64_t *small)
 		const struct send_row *row = &plan->rows[i];
 		uint64_t bytes = plan->sources[row->source].pack.bytes;
 
-		if (bytes >= MERGE_BYTES || !send_plan_merges(plan, row))
+		if (send_plan_deltas(plan, row->peer) && !row->stored)
+			bytes = 2 * MERGE_WRITE_BYTES;
+		else if (bytes >= MERGE_BYTES || !send_plan_merges(plan, row))
 			continue;
 		peers += !small[row->peer];
 		small[row->peer] += ring_aligned(bytes);

@@ -152,10 +152,15 @@ static int resolve_rows(struct send_plan *plan, const struct epoch *epoch, struc
 	if (!pool_ok(&plan->pool))
 		return memory_error(error, "preparing updates", rows * sizeof(*plan->rows));
 	plan->lands = pool_array(&plan->pool, epoch->peer_count, sizeof(*plan->lands));
-	if (!plan->lands)
+	if (epoch->plan->delta)
+		plan->deltas = pool_array(&plan->pool, epoch->peer_count, sizeof(*plan->deltas));
+	if (!pool_ok(&plan->pool))
 		return memory_error(error, "preparing updates", epoch->peer_count);
-	for (size_t p = 0; p < epoch->peer_count; p++)
+	for (size_t p = 0; p < epoch->peer_count; p++) {
 		plan->lands[p] = epoch->peers[p].landed;
+		if (plan->deltas)
+			plan->deltas[p] = epoch->peers[p].deltas;
+	}
 	plan->row_count = rows;
 	plan->copies = (uint32_t)copies;
 	for (size_t i = 0; i < rows && !rc; i++)

@@ -81,7 +81,8 @@ struct send_plan {
 	uint32_t *tensor_first;        /* rows of tensor t: tensor_rows[tensor_first[t] .. [t + 1]) */
 	uint32_t *tensor_rows;         /* in send order within a tensor; as its scales too */
 	size_t tensor_count, peer_count;
-	bool *lands;                   /* by peer: some of its rows are landed */
+	bool *lands;                   /* by peer: some of its rows are landed; */
+	bool *deltas;                  /* and what differs alone may be, of any row that is posted. NULL: nobody's */
 	struct transport_region *entries_region; /* of windows, where some are */
 	struct transport_region *merge_region; /* where what is small is merged on its way into windows, */
 	struct send_merge {
@@ -155,6 +156,11 @@ static inline bool send_plan_merges(const struct send_plan *plan, const struct s
 {
 	return row->landed &&
 	       (!plan->device || (!plan->ring_on_device && row->path == PATH_REPLICA));
+}
+
+static inline bool send_plan_deltas(const struct send_plan *plan, size_t peer)
+{
+	return plan->deltas && plan->deltas[peer];
 }
 
 static inline bool send_plan_wants(const struct send_plan *plan, uint32_t tensor)

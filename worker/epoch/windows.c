@@ -9,7 +9,8 @@
 /* What one update puts in is all that a window is ever used for. */
 static uint64_t window_bytes(const struct peer *peer, uint64_t share)
 {
-	uint64_t most = peer->landed_bytes + (uint64_t)peer->plan->pieces * RING_ALIGN;
+	uint64_t most = (peer->deltas ? peer->plan->bytes : peer->landed_bytes) +
+			(uint64_t)peer->plan->pieces * RING_ALIGN;
 	uint64_t bytes = share > WINDOW_HEAD_BYTES ? share - WINDOW_HEAD_BYTES : 0;
 
 	bytes = bytes > most ? most : bytes;
@@ -48,16 +49,20 @@ static uint64_t place(struct epoch *epoch)
 static void say(const struct epoch *epoch, uint64_t bytes)
 {
 	const struct transport_domain *by = NULL;
+	bool deltas = false;
 	const char *why;
 
-	for (size_t p = 0; p < epoch->peer_count && !by; p++)
+	for (size_t p = 0; p < epoch->peer_count && !by; p++) {
+		deltas = deltas || epoch->peers[p].deltas;
 		if (windows_only(epoch, &epoch->peers[p]))
 			by = transport_endpoint_domain(epoch->peers[p].endpoint);
+	}
 	if (!by) {
-		log_info(
-			"%s: pieces that trainers cut finer or smaller land in %llu bytes beside its memory and are put in "
-			"place from there",
-			epoch->options.name, (unsigned long long)bytes);
+		log_info("%s: %s in %llu bytes beside its memory and %s put in place from there",
+			 epoch->options.name,
+			 deltas ? "what differs from the version before lands"
+				: "pieces that trainers cut finer or smaller land",
+			 (unsigned long long)bytes, deltas ? "is" : "are");
 		return;
 	}
 	why = transport_domain_no_gpu(by);

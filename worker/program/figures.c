@@ -48,13 +48,15 @@ void figures_update(struct player *player, uint64_t version)
 	    player->arguments.json
 		    ? "{\"event\":\"update\",\"version\":%llu,\"role\":\"%s\",\"rank\":%u,\"bytes\":%llu,"
 		      "\"seconds\":%.9f,\"gbps\":%.6f,\"wait_seconds\":%.9f,\"copy_seconds\":%.9f,"
-		      "\"verify_seconds\":%.9f,\"time\":%.6f}\n"
+		      "\"verify_seconds\":%.9f,\"bytes_saved\":%llu,\"time\":%.6f}\n"
 		    : "update version=%llu role=%s rank=%u bytes=%llu seconds=%.6f gbps=%.3f "
-		      "begin_wait=%.6f copy=%.6f verify=%.6f\n",
+		      "begin_wait=%.6f copy=%.6f verify=%.6f bytes_saved=%llu\n",
 	    (unsigned long long)version, self_role(player), player->rank,
 	    (unsigned long long)player->plan.bytes, seconds, gbps, (double)stats.wait_ns / 1e9,
 	    (double)stats.copy_ns / 1e9, (double)stats.verify_ns / 1e9,
+	    (unsigned long long)(stats.saved_bytes - player->saved_bytes),
 	    (double)now.tv_sec + (double)now.tv_nsec / 1e9); /* text ends before it */
+	player->saved_bytes = stats.saved_bytes;
 }
 
 void figures_joined(struct player *player)
@@ -78,10 +80,12 @@ void figures_done(struct player *player)
 	put(player,
 	    player->arguments.json
 		    ? "{\"event\":\"done\",\"role\":\"%s\",\"rank\":%u,\"updates\":%llu,"
-		      "\"bytes\":%llu,\"bytes_verified\":%llu,\"bytes_packed\":%llu,\"writes\":%llu}\n"
+		      "\"bytes\":%llu,\"bytes_verified\":%llu,\"bytes_packed\":%llu,\"writes\":%llu,"
+		      "\"bytes_saved\":%llu}\n"
 		    : "done role=%s rank=%u updates=%llu bytes=%llu bytes_verified=%llu "
-		      "bytes_packed=%llu writes=%llu\n",
+		      "bytes_packed=%llu writes=%llu bytes_saved=%llu\n",
 	    self_role(player), player->rank, (unsigned long long)stats.updates,
 	    (unsigned long long)stats.bytes, (unsigned long long)player->verified,
-	    (unsigned long long)stats.packed_bytes, (unsigned long long)stats.writes);
+	    (unsigned long long)stats.packed_bytes, (unsigned long long)stats.writes,
+	    (unsigned long long)stats.saved_bytes);
 }

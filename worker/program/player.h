@@ -41,6 +41,7 @@ struct player {
 	weft_holding_view *holdings; /* trainer: all boxes, by the id that they are written with */
 	uint32_t holding_count;
 	uint64_t verified;
+	uint64_t saved_bytes;        /* of all updates but the last; trainer */
 	int output_errno; /* of the first line that standard output did not take */
 };
 

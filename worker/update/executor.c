@@ -50,6 +50,11 @@ static void look_up_post(struct sender *sender, const struct step *step, struct 
 	const struct send_source *source = &plan->sources[step->source];
 
 	doing->rows = NULL;
+	if (step->run) {
+		doing->from = sender->sent.coded + step->run->at;
+		doing->bytes = step->run->bytes;
+		return;
+	}
 	doing->bytes = source_part(source, step->part, &doing->offset);
 	doing->region = plan->replica_region;
 	if (plan->full || (source->slots && plan->rows[step->row].path == PATH_REPLICA)) {
@@ -157,6 +162,7 @@ static int signal_peer(struct sender *sender, const struct step *step, struct ev
 		.pieces = peer->plan->pieces,
 		.sums = sender->epoch->sums ? peer->plan->pieces : 0,
 		.landed = step->entries,
+		.beside_bytes = step->beside_bytes,
 	};
 	struct update_abort gone = {.opening = opening, .version = end.version};
 

@@ -46,6 +46,7 @@ struct sender {
 	pthread_mutex_t *wire;
 
 	struct schedule schedule;
+	struct sent sent;              /* where some peer may be sent what differs; else there is nothing in it */
 	const void **data;             /* by tensor: its memory in this update */
 	uint64_t *block_sums;          /* by block; where sums are wanted */
 	uint64_t *source_sums;         /* of those whose parts are no blocks of their sum */

@@ -85,7 +85,7 @@ static uint64_t merged_alike(const struct send_window *window, uint64_t n, uint6
 		    state->merge_at != window->states[first].merge_at + behind ||
 		    entry->at != window->entries[first].at + behind)
 			break;
-		*bytes = behind + entry->bytes;
+		*bytes = behind + window_entry_bytes(entry);
 	}
 	return count;
 }

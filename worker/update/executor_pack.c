@@ -329,6 +329,28 @@ static int sum_follower(struct sender *sender, const struct step *step, struct e
 	return rc;
 }
 
+/* What was packed against what was sent last. */
+static void note_sent(struct sender *sender, const struct step *step, const struct pack_into *into)
+{
+	const struct send_plan *plan = &sender->epoch->send;
+
+	for (uint32_t i = 0; i < step->group; i++) {
+		const struct send_source *source = &plan->sources[step->group_first + i];
+		const unsigned char *packed = into->memory[i];
+		bool rows = !packed && source->gathers;
+		uint64_t from;
+
+		source_part(source, step->part, &from);
+		if (!packed && source->follows)
+			packed = plan->scratch + source->scratch + from;
+		else if (!packed)
+			packed = (const unsigned char *)sender->data[source->tensor] +
+				 source->pack.runs.offset + (rows ? 0 : from);
+		sent_note(&sender->sent, step->group_first + i, step->part, packed,
+			  rows ? &source->pack.runs : NULL);
+	}
+}
+
 int executor_pack(struct sender *sender, const struct step *step, const struct pack_into *into,
 		  struct error *error)
 {
@@ -354,6 +376,8 @@ int executor_pack(struct sender *sender, const struct step *step, const struct p
 		rc = pack_group(sender, step, into, error);
 	}
 	copy_fence();
+	if (sender->schedule.options.sent && !step->replay && !step->fresh && !rc)
+		note_sent(sender, step, into);
 	return rc;
 }
 

@@ -221,13 +221,24 @@ static int check_landed(struct receiver *receiver, uint32_t p)
 	const struct receive_peer *peer = &receiver->peers[p];
 	const struct receive_link *link = &receiver->links[p];
 
-	if (!peer->lands || link->taken_bytes == peer->landed_bytes)
+	uint64_t beside = link->end.beside_bytes;
+
+	if (beside > (peer->deltas ? peer->bytes - peer->landed_bytes : 0))
+		return error_set(
+			&receiver->error, ERROR_MESSAGE,
+			"%s ended update %llu with %llu bytes that landed and are written by the plan; it has "
+			"%llu of those%s",
+			peer->name, (unsigned long long)link->end.version,
+			(unsigned long long)beside,
+			(unsigned long long)(peer->bytes - peer->landed_bytes),
+			peer->deltas ? "" : ", and none may land");
+	if (!peer->lands || link->taken_bytes == peer->landed_bytes + beside)
 		return 0;
 	return error_set(&receiver->error, ERROR_MESSAGE,
 			 "%s ended update %llu, and %llu bytes had landed; the plan has %llu",
 			 peer->name, (unsigned long long)link->end.version,
 			 (unsigned long long)link->taken_bytes,
-			 (unsigned long long)peer->landed_bytes);
+			 (unsigned long long)(peer->landed_bytes + beside));
 }
 
 static bool all_ended(const struct receiver *receiver)

@@ -29,7 +29,8 @@ struct receive_peer {
 	uint32_t pieces;
 	const char *path;          /* over which network it writes, for messages; NULL or "": none */
 	bool lands;                /* it writes into a window, */
-	uint64_t landed_bytes;     /* so many bytes */
+	uint64_t landed_bytes;     /* so many bytes, */
+	bool deltas;               /* or more: of others, too, what differs alone may land */
 };
 
 struct receive_link {

@@ -178,6 +178,15 @@ static bool find_room(struct schedule *schedule, struct task *task, uint64_t now
 
 	if (schedule->options.full)
 		return take_turn(schedule, task, now_ns, step);
+	if (!task->first && schedule->links[plan->rows[task->row].peer].deltas &&
+	    schedule->blocks[block_of(schedule, task)] == BLOCK_PACKING) {
+		*step = wait_change(); /* who packs it finds out what differs */
+		return false;
+	}
+	if (!task->held && !task->first && schedule_delta(schedule, task, task->row)) {
+		task->stage = TASK_POST; /* its slot may be lost: that is not looked at */
+		return true;
+	}
 	if (!source->slots || (!task->first && plan->rows[task->row].path != PATH_REPLICA)) {
 		if (task->first && source->packs)
 			task->stage = TASK_PACK;
@@ -267,6 +276,14 @@ static void packed(struct schedule *schedule, struct task *task)
 
 /* ---- post ---- */
 
+static bool lands(const struct schedule *schedule, const struct task *task, uint32_t row)
+{
+	const struct send_row *it = &schedule->options.plan->rows[row];
+
+	return (it->landed || schedule_delta(schedule, task, row)) &&
+	       !link_out(&schedule->links[it->peer]);
+}
+
 /* False: there is nothing (more) to post. */
 static bool post(struct schedule *schedule, struct task *task, uint64_t now_ns, struct step *step)
 {
@@ -284,7 +301,7 @@ static bool post(struct schedule *schedule, struct task *task, uint64_t now_ns, 
 		if (!plan->rows[row].stored)
 			break;
 	}
-	if (plan->rows[row].landed && !link_out(&schedule->links[plan->rows[row].peer]))
+	if (lands(schedule, task, row))
 		return schedule_land(schedule, task, row, now_ns, step);
 	*step = (struct step){.kind = STEP_POST,
 			      .row = row,
@@ -310,10 +327,10 @@ static void posted(struct schedule *schedule, struct task *task, uint32_t peer, 
 	int rc = 0;
 
 	WEFT_ASSERT(!task->held || slot_of(schedule, task)->packed);
-	if (schedule->options.plan->rows[row_of(schedule, task)].landed &&
-	    !link_out(&schedule->links[peer]) && !schedule_landed(schedule, task, peer))
+	if (lands(schedule, task, row_of(schedule, task)) && !schedule_landed(schedule, task, peer))
 		return;
 	task->landed = 0;
+	task->run = 0;
 	task->placed = false;
 	task->sent++;
 	if (schedule->options.full)

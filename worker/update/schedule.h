@@ -39,6 +39,7 @@
 #include "worker/epoch/windows.h"
 #include "worker/replica/full.h"
 #include "worker/replica/replica.h"
+#include "worker/update/sent.h"
 #include "worker/update/update.h"
 
 #define CURSORS_MAX 8u
@@ -90,6 +91,7 @@ struct task {
 	bool ahead;                   /* its row's turn is to come: only packed */
 	uint32_t group_first, group;  /* first: sources packed with it, itself too; slots are held */
 	uint32_t sent;                /* full: rows of the source looked at */
+	uint32_t run;                 /* of the part, where what differs is sent: so many are in the peer's window; */
 	uint64_t landed;              /* of the part: bytes that are in the peer's window; */
 	uint64_t entry;               /* and the entry of those that are on their way, */
 	bool placed;                  /* which have their place, and were not posted yet */
@@ -129,6 +131,8 @@ struct step {
 	uint64_t at, from, bytes;     /* these bytes of the piece; */
 	bool merges;                  /* or first to merge_at of what is merged for the peer: telling posts it */
 	uint64_t merge_at;
+	const struct sent_run *run;   /* POST: what of these bytes differs, and not they; NULL: they */
+	uint64_t beside_bytes;        /* SIGNAL: END, of pieces that land because no more of them is sent */
 	uint32_t peer;                /* POST, SIGNAL, WAIT, DROP */
 	uint64_t write;               /* WAIT_WRITE */
 	uint64_t until_ns;            /* WAIT: by then ask again; 0: no deadline */
@@ -156,6 +160,7 @@ struct send_link {
 	bool gone;
 	bool fresh;                   /* it came in with the plan */
 	bool rests;                   /* it has the version that is sent once more: as if it were gone, until that ends */
+	bool deltas;                  /* its memory holds the last version that was ended: of this one, what differs is enough */
 };
 static inline bool link_out(const struct send_link *link)
 {
@@ -178,13 +183,14 @@ struct send_window {
 	struct ring merge;            /* what is small, from when it is packed until it is taken; of 0 bytes: nothing is */
 	uint64_t taken, told, posted;
 	uint64_t untold_bytes, unmerged_bytes; /* unmerged: of what is merged, and no write has taken along */
+	uint64_t beside_bytes;        /* of pieces that the plan does not let land */
 	uint64_t telling;             /* a task tells up to these; 0: none does */
 };
 
 enum update_state { UPDATE_CLOSED, UPDATE_OPEN, UPDATE_ENDING };
 
 struct schedule_counts {
-	uint64_t pieces[PATH_COUNT], bytes, packed_bytes, copacked;
+	uint64_t pieces[PATH_COUNT], bytes, packed_bytes, copacked, saved_bytes;
 };
 
 /* What does not change between updates. */
@@ -199,6 +205,7 @@ struct schedule_options {
 	uint64_t begin_ns, wait_ns;   /* deadlines of a begin, for messages, and of a wait for room */
 	void *ring;                   /* plan->ring_bytes, not looked at; NULL: none */
 	struct window_entry *entries; /* by peer, WINDOW_ENTRIES each, for those whose pieces land; NULL: none do */
+	const struct sent *sent;      /* what parts became when they were packed; NULL: all are sent whole */
 };
 
 struct schedule {
@@ -206,6 +213,7 @@ struct schedule {
 	struct pool pool;             /* of all arrays here */
 	enum update_state state;
 	uint64_t version, last_version;
+	uint64_t ended_version;       /* under this plan; 0: none was */
 	uint64_t repeat;              /* the last one, where it may be begun once more for links that are fresh; else 0 */
 	uint64_t whole_version;       /* that the full replica holds, whole; 0: none */
 	bool changed;                 /* what somebody may wait for; the caller wakes them, resets it */
@@ -284,6 +292,8 @@ void schedule_sent(struct schedule *schedule, uint32_t tensor);
 
 /* The next part for the task, which is then in TASK_ROOM; false when there is none now. */
 bool schedule_take(struct schedule *schedule, struct task *task);
+/* The part is packed, and what of it differs is all that the row's peer is sent; NULL: it is sent whole. */
+const struct sent_block *schedule_delta(const struct schedule *schedule, const struct task *task, uint32_t row);
 /* Of the row's part that the task has: what brings more of it into the peer's window, or waits for room there; false:
  * all of it is there. */
 bool schedule_land(struct schedule *schedule, struct task *task, uint32_t row, uint64_t now_ns, struct step *step);

@@ -9,6 +9,9 @@
  *   small parts           each is copied to the next place of what is merged; places that follow each other in it and in the
  *   |.| |..| |.| ─► |.|..|.|     window are one write, which is posted when they are told
  *
+ * Where the peer has the version before, and what differs is less, that is what lands: runs of it (sent.h), each an entry, copied to what
+ * is merged whatever the row's way is.
+ *
  * A task tells when a quarter of the window is untold, so that the peer copies while more is on its
  * way, and whenever it finds no room. Who finds none waits for what was told to be taken.
  */
@@ -53,7 +56,7 @@ static int open_window(struct schedule *schedule, uint32_t peer, struct error *e
 	int rc;
 
 	if (!accept->window_bytes)
-		return no_window(schedule, peer, error);
+		return schedule->options.plan->lands[peer] ? no_window(schedule, peer, error) : 0;
 	rc = open_ring(&window->ring, accept->window_bytes - WINDOW_HEAD_BYTES, error);
 	if (!rc)
 		rc = open_ring(&window->merge, merges ? merges[peer].bytes : 0, error);
@@ -61,10 +64,17 @@ static int open_window(struct schedule *schedule, uint32_t peer, struct error *e
 		return rc;
 	window->first_id = window->ring.next;
 	window->taken = window->told = window->posted = 0;
-	window->untold_bytes = window->unmerged_bytes = 0;
+	window->untold_bytes = window->unmerged_bytes = window->beside_bytes = 0;
 	window->telling = 0;
+	schedule->links[peer].deltas = send_plan_deltas(schedule->options.plan, peer) &&
+				       accept->base && accept->base == schedule->ended_version;
 	memset(window->states, 0, WINDOW_ENTRIES * sizeof(*window->states));
 	return 0;
+}
+
+static bool has_window(const struct send_plan *plan, size_t peer)
+{
+	return (plan->lands && plan->lands[peer]) || send_plan_deltas(plan, peer);
 }
 
 int schedule_open_windows(struct schedule *schedule, struct error *error)
@@ -72,9 +82,11 @@ int schedule_open_windows(struct schedule *schedule, struct error *error)
 	const struct send_plan *plan = schedule->options.plan;
 	int rc = 0;
 
-	for (uint32_t p = 0; p < plan->peer_count && !rc; p++)
-		if (plan->lands && plan->lands[p] && !link_out(&schedule->links[p]))
+	for (uint32_t p = 0; p < plan->peer_count && !rc; p++) {
+		schedule->links[p].deltas = false;
+		if (has_window(plan, p) && !link_out(&schedule->links[p]))
 			rc = open_window(schedule, p, error);
+	}
 	return rc;
 }
 
@@ -87,7 +99,7 @@ int schedule_make_windows(struct schedule *schedule, struct error *error)
 	for (size_t p = 0; p < plan->peer_count && schedule->windows; p++) {
 		struct send_window *window = &schedule->windows[p];
 
-		if (!plan->lands || !plan->lands[p])
+		if (!has_window(plan, p))
 			continue;
 		window->entries = schedule->options.entries + p * WINDOW_ENTRIES;
 		window->states = pool_array(pool, WINDOW_ENTRIES, sizeof(*window->states));
@@ -112,20 +124,25 @@ bool schedule_landed(struct schedule *schedule, struct task *task, uint32_t peer
 {
 	const struct send_source *source = &schedule->options.plan->sources[task->source];
 	struct send_window *window = &schedule->windows[peer];
+	const struct window_entry *entry = &window->entries[task->entry % WINDOW_ENTRIES];
 	uint64_t from;
 
 	task->placed = false;
 	task->deadline_ns = 0;
-	task->landed += window->entries[task->entry % WINDOW_ENTRIES].bytes;
+	task->landed += entry->bytes;
+	if (entry->coded) {
+		task->run++;
+		schedule->counts.saved_bytes += entry->bytes - entry->coded;
+	}
 	window->states[task->entry % WINDOW_ENTRIES].written = true;
 	while (window->first_id + window->posted < window->ring.next &&
 	       window->states[window->posted % WINDOW_ENTRIES].written) {
 		uint64_t place = window->posted++ % WINDOW_ENTRIES;
 
 		window->states[place].written = false;
-		window->untold_bytes += window->entries[place].bytes;
+		window->untold_bytes += window_entry_bytes(&window->entries[place]);
 		if (window->states[place].merge_id)
-			window->unmerged_bytes += window->entries[place].bytes;
+			window->unmerged_bytes += window_entry_bytes(&window->entries[place]);
 	}
 	schedule->changed = true;
 	return task->landed == source_part(source, task->part, &from);
@@ -228,7 +245,7 @@ static struct step wait_taken(struct schedule *schedule, struct task *task, uint
 }
 
 static struct step put(const struct task *task, const struct send_window *window, uint32_t row,
-		       uint32_t peer)
+		       uint32_t peer, const struct sent_run *run)
 {
 	const struct window_entry *entry = &window->entries[task->entry % WINDOW_ENTRIES];
 	const struct send_entry *state = &window->states[task->entry % WINDOW_ENTRIES];
@@ -243,7 +260,8 @@ static struct step put(const struct task *task, const struct send_window *window
 			     .from = entry->from,
 			     .bytes = entry->bytes,
 			     .merges = state->merge_id != 0,
-			     .merge_at = state->merge_at};
+			     .merge_at = state->merge_at,
+			     .run = entry->coded ? run : NULL};
 }
 
 static bool much_untold(const struct send_window *window)
@@ -260,19 +278,19 @@ static bool find_place(struct schedule *schedule, struct task *task, uint32_t ro
 	const struct send_plan *plan = schedule->options.plan;
 	struct send_window *window = &schedule->windows[plan->rows[row].peer];
 	struct send_entry state = {.merge_id = 0};
-	uint64_t id;
+	uint64_t bytes = window_entry_bytes(entry), id;
 	bool took;
 
 	/* asked first: a place that is given back comes free in its turn alone */
-	if (!ring_fits(&window->ring, entry->bytes))
+	if (!ring_fits(&window->ring, bytes))
 		return false;
-	if (window->merge.bytes && entry->bytes < MERGE_BYTES &&
-	    send_plan_merges(plan, &plan->rows[row])) {
-		if (!ring_take(&window->merge, entry->bytes, &state.merge_id))
+	if (entry->coded || (window->merge.bytes && bytes < MERGE_BYTES &&
+			     send_plan_merges(plan, &plan->rows[row]))) {
+		if (!ring_take(&window->merge, bytes, &state.merge_id))
 			return false;
 		state.merge_at = ring_offset(&window->merge, state.merge_id);
 	}
-	took = ring_take(&window->ring, entry->bytes, &id);
+	took = ring_take(&window->ring, bytes, &id);
 	WEFT_ASSERT(took);
 	entry->at = ring_offset(&window->ring, id);
 	task->entry = id - window->first_id;
@@ -280,6 +298,21 @@ static bool find_place(struct schedule *schedule, struct task *task, uint32_t ro
 	window->entries[task->entry % WINDOW_ENTRIES] = *entry;
 	window->states[task->entry % WINDOW_ENTRIES] = state;
 	return true;
+}
+
+const struct sent_block *schedule_delta(const struct schedule *schedule, const struct task *task,
+					uint32_t row)
+{
+	const struct send_plan *plan = schedule->options.plan;
+	uint32_t number = plan->sources[task->source].first_block + task->part;
+	const struct sent_block *block =
+		schedule->options.sent ? &schedule->options.sent->blocks[number] : NULL;
+
+	/* while it is packed by another task, that is what it may become */
+	return block && schedule->links[plan->rows[row].peer].deltas &&
+			       schedule->blocks[number] == BLOCK_PACKED && block->runs
+		       ? block
+		       : NULL;
 }
 
 bool schedule_land(struct schedule *schedule, struct task *task, uint32_t row, uint64_t now_ns,
@@ -290,11 +323,14 @@ bool schedule_land(struct schedule *schedule, struct task *task, uint32_t row, u
 	struct send_window *window = &schedule->windows[peer];
 	uint64_t until = now_ns + schedule->options.wait_ns, most = window->ring.bytes / SHARE;
 	uint64_t begin, left = source_part(&plan->sources[task->source], task->part, &begin);
+	const struct sent_block *delta = schedule_delta(schedule, task, row);
+	const struct sent_run *run =
+		delta ? &schedule->options.sent->runs[delta->first_run + task->run] : NULL;
 	struct window_entry entry = {.from = begin + task->landed,
 				     .ordinal = plan->rows[row].ordinal};
 
 	if (task->placed) { /* and not posted: the step comes again */
-		*step = put(task, window, row, peer);
+		*step = put(task, window, row, peer, run);
 		return true;
 	}
 	if ((task->tells || much_untold(window)) &&
@@ -305,8 +341,16 @@ bool schedule_land(struct schedule *schedule, struct task *task, uint32_t row, u
 	left -= task->landed;
 	most = most < CHUNK_BYTES ? most : CHUNK_BYTES;
 	entry.bytes = (uint32_t)(left < most ? left : most);
+	if (run) {
+		WEFT_ASSERT_OP(run->from, ==, entry.from);
+		entry.bytes = run->span;
+		entry.coded = run->bytes;
+		entry.element_bytes = schedule->options.sent->sources[task->source].element_bytes;
+	}
 	if (find_place(schedule, task, row, &entry)) {
-		*step = put(task, window, row, peer);
+		if (!plan->rows[row].landed)
+			window->beside_bytes += entry.bytes;
+		*step = put(task, window, row, peer, run);
 		return true;
 	}
 	if (schedule_tell(schedule, task, peer, until, step))

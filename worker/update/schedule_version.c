@@ -237,6 +237,7 @@ static bool peer_step(struct schedule *schedule, struct task *task, bool answere
 		*step = at_peer(STEP_SIGNAL, WAIT_CHANGE, call);
 		step->abort = call->kind == CALL_ABORT;
 		step->entries = window->told;
+		step->beside_bytes = window->beside_bytes;
 		WEFT_ASSERT(step->abort || !window->ring.bytes ||
 			    window->told == window->ring.next - window->first_id);
 		return !answered;
@@ -280,6 +281,8 @@ static struct step closed(struct schedule *schedule, const struct call *call)
 	WEFT_ASSERT(call->kind != CALL_END || all_sent(schedule));
 	if (call->kind == CALL_END && schedule->options.full)
 		schedule->whole_version = schedule->version;
+	if (call->kind == CALL_END)
+		schedule->ended_version = schedule->version;
 	schedule->state = UPDATE_CLOSED;
 	return (struct step){.kind = STEP_DONE};
 }

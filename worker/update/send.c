@@ -202,6 +202,8 @@ static int finish_begin(struct sender *sender, int rc)
 	pthread_mutex_lock(&sender->lock);
 	memset(sender->data, 0, sender->epoch->send.tensor_count * sizeof(*sender->data));
 	send_device_begin(sender);
+	if (sender->schedule.options.sent)
+		sent_begin(&sender->sent, sender->schedule.version, sender->schedule.ended_version);
 	sender->begin_ns = begin;
 	sender->stats.wait_ns = clock_ns() - begin;
 	sender->stats.copy_ns = 0;

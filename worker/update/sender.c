@@ -196,6 +196,25 @@ static uint64_t staging(const struct send_plan *plan)
 	return most;
 }
 
+static bool deltas(const struct epoch *epoch)
+{
+	bool any = false;
+
+	for (size_t p = 0; p < epoch->peer_count; p++)
+		any = any || send_plan_deltas(&epoch->send, p);
+	return any;
+}
+
+static int open_sent(struct sender *sender, struct error *error)
+{
+	int rc = sent_open(&sender->sent, &sender->epoch->send, error);
+
+	if (!rc)
+		log_info("%s: keeps the %llu bytes that it sent last, and sends what differs",
+			 sender->epoch->options.name, (unsigned long long)sender->sent.bytes);
+	return rc;
+}
+
 static int open_epoch(struct sender *sender, struct epoch *epoch, uint32_t threads,
 		      struct error *error)
 {
@@ -223,7 +242,12 @@ static int open_epoch(struct sender *sender, struct epoch *epoch, uint32_t threa
 		options.ring = transport_region_memory(epoch->send.replica_region);
 	if (epoch->send.entries_region)
 		options.entries = transport_region_memory(epoch->send.entries_region);
-	rc = schedule_open(&sender->schedule, &options, error);
+	if (deltas(epoch)) {
+		rc = open_sent(sender, error);
+		options.sent = &sender->sent;
+	}
+	if (!rc)
+		rc = schedule_open(&sender->schedule, &options, error);
 	sender->schedule.last_version = sender->begun;
 	sender->schedule.repeat = epoch->plan->repeat;
 	sender->schedule.whole_version = epoch->send.kept_version;
@@ -277,6 +301,7 @@ static void close_epoch(struct sender *sender)
 	lanes_close(&sender->lanes);
 	pool_free(&sender->pool);
 	schedule_close(&sender->schedule);
+	sent_close(&sender->sent);
 	epoch_release(&sender->epoch);
 }
 
@@ -316,6 +341,7 @@ static void figures(struct sender *sender, weft_stats *stats)
 	stats->pieces_landed = counts->pieces[PATH_LANDED];
 	stats->packed_bytes = counts->packed_bytes;
 	stats->parts_copacked = counts->copacked;
+	stats->saved_bytes = counts->saved_bytes;
 	if (sender->epoch && sender->epoch->send.batch)
 		stats->launches += batch_launches(sender->epoch->send.batch);
 	if (sender->lanes)

@@ -32,7 +32,7 @@ static int check_entry(const struct waiter *waiter, uint32_t p, const struct win
 		return BAD("%s landed a part of piece %u of %u", peer->name, entry->ordinal,
 			   peer->plan->pieces);
 	row = &epoch->plan->rows[epoch->receive.rows[peer->first_piece + entry->ordinal]];
-	if (row->path != PATH_LANDED)
+	if (row->path != PATH_LANDED && !entry->coded)
 		return BAD("%s landed a part of piece %u, which it is to write where it belongs",
 			   peer->name, entry->ordinal);
 	piece = row->bytes;
@@ -40,9 +40,10 @@ static int check_entry(const struct waiter *waiter, uint32_t p, const struct win
 		return BAD("%s landed bytes %llu..+%u of a piece of %llu", peer->name,
 			   (unsigned long long)entry->from, entry->bytes,
 			   (unsigned long long)piece);
-	if (entry->at > ring || entry->bytes > ring - entry->at)
+	if (entry->at > ring || window_entry_bytes(entry) > ring - entry->at)
 		return BAD("%s landed %u bytes at %llu of its window of %llu", peer->name,
-			   entry->bytes, (unsigned long long)entry->at, (unsigned long long)ring);
+			   window_entry_bytes(entry), (unsigned long long)entry->at,
+			   (unsigned long long)ring);
 	return 0;
 }
 
@@ -62,7 +63,7 @@ static void put(unsigned char *piece, const struct plan_row *row, const struct w
 	}
 }
 
-static int queue_entry(const struct waiter *waiter, uint32_t p, const unsigned char *window,
+static int queue_entry(struct waiter *waiter, uint32_t p, const unsigned char *window,
 		       uint64_t number, uint64_t *bytes, struct error *error)
 {
 	const struct epoch *epoch = waiter->epoch;
@@ -78,6 +79,9 @@ static int queue_entry(const struct waiter *waiter, uint32_t p, const unsigned c
 		return rc;
 	row = &epoch->plan->rows[epoch->receive.rows[epoch->peers[p].first_piece + entry.ordinal]];
 	*bytes += entry.bytes;
+	if (entry.coded)
+		return waiter_put_delta(waiter, p, row, &entry,
+					window + WINDOW_HEAD_BYTES + entry.at, error);
 	if (params_by_processor(params, row->param)) {
 		put(params_landed(params, waiter->copy, row->param) + row->offset, row, &entry,
 		    window + WINDOW_HEAD_BYTES + entry.at);

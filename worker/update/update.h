@@ -55,6 +55,8 @@ struct update_accept {
 	uint64_t window_offset, window_bytes; /* where pieces land; window_bytes 0: none does */
 	uint64_t taken;            /* as TAKEN says it, which this may have come in place of */
 	uint32_t window_region, zero;
+	uint64_t base;             /* that version is in the rank's memory, whole: of the next one what differs from it is enough,
+				      in the window; 0: it must be all */
 };
 
 struct update_end {
@@ -63,6 +65,7 @@ struct update_end {
 	uint64_t bytes;
 	uint32_t pieces, sums;     /* sums: checksums written, 0 or pieces */
 	uint64_t landed;           /* entries of the window, all of them */
+	uint64_t beside_bytes;     /* of pieces that landed though the plan has them written: what differs of them */
 };
 
 struct update_landed { uint64_t opening, entries; };
@@ -103,8 +106,8 @@ _Static_assert(sizeof(struct update_arrive) == 40, "struct update_arrive is a wi
 _Static_assert(sizeof(struct update_release) == 32, "struct update_release is a wire format");
 _Static_assert(sizeof(struct update_give_up) == TRANSPORT_PAYLOAD_BYTES,
 	       "struct update_give_up is a wire format");
-_Static_assert(sizeof(struct update_accept) == 88, "struct update_accept is a wire format");
-_Static_assert(sizeof(struct update_end) == 56, "struct update_end is a wire format");
+_Static_assert(sizeof(struct update_accept) == 96, "struct update_accept is a wire format");
+_Static_assert(sizeof(struct update_end) == 64, "struct update_end is a wire format");
 _Static_assert(sizeof(struct update_abort) == TRANSPORT_PAYLOAD_BYTES,
 	       "struct update_abort is a wire format");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "payloads are little-endian");

@@ -69,7 +69,8 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 					      epoch->peers[p].plan->pieces,
 					      transport_endpoint_path(epoch->peers[p].endpoint),
 					      epoch->peers[p].landed,
-					      epoch->peers[p].landed_bytes};
+					      epoch->peers[p].landed_bytes,
+					      epoch->peers[p].deltas};
 	receiver_init(&waiter->receiver, waiter->peers, count, waiter->links, epoch->plan->digest,
 		      epoch->sums);
 	waiter->receiver.past = waiter->past;
@@ -79,6 +80,8 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 		waiter->receiver.past = epoch->plan->next - 1;
 	waiter->gone_heard = health->control ? control_gone_before(health->control) : 0;
 	rc = open_device(waiter, error);
+	if (!rc)
+		rc = waiter_base_open(waiter, error);
 	return rc ? rc : waiter_meets_open(waiter, error);
 }
 
@@ -239,6 +242,7 @@ static int send_accept(struct waiter *waiter, const struct receive_step *step, s
 		.window_bytes = peer->window_bytes,
 		.window_region = peer->landed ? epoch_window_region(epoch) : UINT32_MAX,
 		.taken = waiter->links[step->peer].taken,
+		.base = waiter_base(waiter, step->peer),
 	};
 	uint64_t until = step->until_ns;
 
@@ -325,6 +329,7 @@ static void publish(struct waiter *waiter, uint64_t version)
 	for (size_t p = 0; p < waiter->epoch->peer_count; p++)
 		waiter->stats.bytes += waiter->epoch->peers[p].plan->bytes;
 	count_clocks(waiter);
+	waiter_base_note(waiter, version);
 	if (waiter->versions->by_host) {
 		versions_prepare(waiter->versions, waiter->copy, version);
 		waiter->versions->prepared = version;

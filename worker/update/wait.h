@@ -33,6 +33,16 @@ struct taking {
 	uint64_t opening, entries, bytes;
 };
 
+/* The version that this rank's memory holds, for trainers that send what differs from it (--delta). Each has written its own pieces,
+ * so each has a permission, the first after that version, in which this is true. */
+struct base {
+	bool deltas;               /* some trainer may */
+	uint64_t version;          /* 0: none is whole */
+	uint32_t copy;             /* that holds it */
+	uint64_t *openings;        /* by peer: in which it is true, */
+	uint64_t *given;           /* and in which that was said to it */
+};
+
 struct waiter {
 	struct epoch *epoch;       /* held */
 	struct health *health;
@@ -53,6 +63,7 @@ struct waiter {
 	uint32_t copy;             /* that is open; the same while any permission is out */
 	struct sums sums;          /* of pieces in memory of a GPU, where they are summed: copy after copy */
 	struct scatter *scatter;   /* what lands there and is spread, or small; NULL: copies do it */
+	struct base base;          /* what trainers need not send once more */
 	bool opened;               /* since the last version, it is */
 	bool started_over;         /* a mate has stopped for a pause, and what was counted is forgotten */
 	bool installing;           /* staged: readers' memory may have changed */
@@ -99,6 +110,16 @@ int waiter_verify(struct waiter *waiter, uint64_t version, struct error *error);
  * told unless it has ended. After an error that is not broken it goes on where it was. */
 int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *broken, struct error *error);
 void waiter_forget(struct waiter *waiter, uint32_t p);
+/* take_delta.c: the memory holds that version now, or no version. */
+int waiter_base_open(struct waiter *waiter, struct error *error);
+void waiter_base_note(struct waiter *waiter, uint64_t version);
+/* A version whose sums differ: whatever the cause, nothing is sent on top of it any more. */
+void waiter_base_distrust(struct waiter *waiter);
+/* What that trainer is told with its permission. */
+uint64_t waiter_base(struct waiter *waiter, uint32_t p);
+/* An entry that says what differs, which lies at `from` in the trainer's window. */
+int waiter_put_delta(struct waiter *waiter, uint32_t p, const struct plan_row *row, const struct window_entry *entry,
+		     const unsigned char *from, struct error *error);
 /* meet.c: with the ranks that this one agrees with. Nothing to do without any. open: before readers may look; close: no
  * reader looks any more. */
 int waiter_meets_open(struct waiter *waiter, struct error *error);

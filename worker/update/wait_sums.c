@@ -132,5 +132,7 @@ int waiter_verify(struct waiter *waiter, uint64_t version, struct error *error)
 			 wrong);
 	}
 	waiter->stats.verify_ns = clock_ns() - begin;
+	if (wrong)
+		waiter_base_distrust(waiter);
 	return wrong ? -(int)ERROR_CHECKSUM : 0;
 }

@@ -43,8 +43,8 @@ static const struct digest other_plan = {0, 0};
 
 static void test_accept__is_read_or_refused_by_what_is_wrong(void **state)
 {
-	const struct update_accept good = {5, 7,    9,	     pair.plan, 16, UINT32_MAX,
-					   1, 4096, 1 << 20, 3,		2,  0};
+	const struct update_accept good = {5,	 7,	  9, pair.plan, 16, UINT32_MAX, 1,
+					   4096, 1 << 20, 3, 2,		0,  6};
 	const struct update_accept other = {.opening = 99};
 	const struct {
 		struct update_accept accept;
@@ -76,22 +76,22 @@ static void test_accept__is_read_or_refused_by_what_is_wrong(void **state)
 		assert_memory_equal(&out, &other, sizeof(out));
 	}
 	signal = signal_of(UPDATE_ACCEPT, &good, sizeof(good) - 1);
-	refused(update_read_accept(&signal, &pair, &out, &error), &error, "with 87 bytes");
+	refused(update_read_accept(&signal, &pair, &out, &error), &error, "with 95 bytes");
 	signal = signal_of(UPDATE_END, &good, sizeof(good));
 	refused(update_read_accept(&signal, &pair, &out, &error), &error, "signal 2");
 }
 
 static void test_end__is_read_or_refused_by_what_is_wrong(void **state)
 {
-	const struct update_end good = {5, 8, pair.plan, 4096, 3, 3, 17};
+	const struct update_end good = {5, 8, pair.plan, 4096, 3, 3, 17, 0};
 	const struct {
 		struct update_end end;
 		const char *words;
 	} wrong[] = {
-		{{4, 8, pair.plan, 4096, 3, 3, 0}, "no permission"},
-		{{6, 8, pair.plan, 4096, 3, 3, 0}, "no permission"},
-		{{5, 0, pair.plan, 4096, 3, 3, 0}, "update 0"},
-		{{5, 8, pair.plan, 4096, 3, 2, 0}, "2 checksums for 3 pieces"},
+		{{4, 8, pair.plan, 4096, 3, 3, 0, 0}, "no permission"},
+		{{6, 8, pair.plan, 4096, 3, 3, 0, 0}, "no permission"},
+		{{5, 0, pair.plan, 4096, 3, 3, 0, 0}, "update 0"},
+		{{5, 8, pair.plan, 4096, 3, 2, 0, 0}, "2 checksums for 3 pieces"},
 	};
 	struct transport_signal signal = signal_of(UPDATE_END, &good, sizeof(good));
 	struct update_pair unasked = pair;

@@ -493,14 +493,17 @@ static void test_entries__that_leave_a_piece_or_the_window_are_refused(void **st
 		uint64_t landed;
 		const char *words;
 	} rows[] = {
-		{{0, 0, 3, 16, 0}, 1, "piece 3 of 3"},
-		{{8, 0, 0, 233, 0}, 1, "bytes 8..+233 of a piece of 240"},
-		{{UINT64_MAX, 0, 0, 2, 0}, 1, "of a piece of 240"},
-		{{0, 65536, 0, 1, 0}, 1, "of its window of"},
-		{{0, UINT64_MAX - 8, 0, 16, 0}, 1, "of its window of"},
-		{{0, 0, 0, 16, 0}, WINDOW_ENTRIES + 1, "entries landed in a window of 512"},
+		{{0, 0, 3, 16, 0, 0}, 1, "piece 3 of 3"},
+		{{8, 0, 0, 233, 0, 0}, 1, "bytes 8..+233 of a piece of 240"},
+		{{UINT64_MAX, 0, 0, 2, 0, 0}, 1, "of a piece of 240"},
+		{{0, 65536, 0, 1, 0, 0}, 1, "of its window of"},
+		{{0, UINT64_MAX - 8, 0, 16, 0, 0}, 1, "of its window of"},
+		{{0, 0, 0, 240, 8, 2},
+		 1,
+		 "was not told that there is anything which it differs from"},
+		{{0, 0, 0, 16, 0, 0}, WINDOW_ENTRIES + 1, "entries landed in a window of 512"},
 	};
-	const struct window_entry good = {0, 0, 0, 240, 0};
+	const struct window_entry good = {0, 0, 0, 240, 0, 0};
 	struct tensors tensors;
 	struct error error = {0};
 	struct rig rig;
