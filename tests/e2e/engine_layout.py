@@ -14,7 +14,7 @@ import numpy
 import xxhash
 
 import quantise_reference as reference
-from contents import checkpoint_tensors, version_bytes
+from contents import changed_bytes, checkpoint_tensors, version_bytes
 
 ELEMENT_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "U8": 1}
 STORED = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
@@ -320,16 +320,18 @@ class Engine:
 class Expected:
     """Digests of every parameter of every engine rank, for any version of a checkpoint."""
 
-    def __init__(self, folder, infer):
+    def __init__(self, folder, infer, one_in=1):
         self.config = json.load(open(pathlib.Path(folder) / "config.json"))
         self.tensors = checkpoint_tensors(folder)
+        self.one_in = one_in
         self.infer = infer
         self.tp = int(infer.get("tp", 1))
 
     def raw(self, name, version):
         dtype, shape, data = self.tensors[name]
         element = numpy.dtype(f"u{ELEMENT_BYTES[dtype]}")
-        return dtype, version_bytes(name, data, version).view(element).reshape(shape)
+        made = changed_bytes(name, data, version, self.one_in) if self.one_in > 1 else version_bytes(name, data, version)
+        return dtype, made.view(element).reshape(shape)
 
     def digests(self, version):
         """One dict a engine rank: parameter -> (xxh3-128 of its bytes, bytes)."""

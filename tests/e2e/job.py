@@ -264,8 +264,8 @@ class Job:
                 assert got == want[rank % expected.tp], f"version {version} on inference {rank} differs"
 
 
-def expected(model, infer):
-    return engine_layout.Expected(model, spec(infer))
+def expected(model, infer, one_in=1):
+    return engine_layout.Expected(model, spec(infer), one_in)
 
 
 def run(folder, models, kind, train, infer, flags, updates=2, **more):

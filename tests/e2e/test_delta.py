@@ -30,6 +30,8 @@ def run(tmp_path, model, train, infer, flags, updates=4, controller=("--delta",)
         job.controller(*controller)
         job.workers("--verify", "--change-one-in", one_in, *flags, updates=updates)
         job.succeed(120)
+        if one_in > 1:
+            job.verify(jobs.expected(model, infer, one_in), range(1, updates + 1))
         trainers = [process for name, process in job.processes.items() if name.startswith("trainer")]
         return [saved(process, updates) for process in trainers], job.said()
 

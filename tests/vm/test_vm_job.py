@@ -26,6 +26,11 @@ def test_job__over_verbs_delivers_every_byte_in_every_mode(modes):
         assert ("direct 0," in line) == (mode != "registered"), line
 
 
+def test_job__over_verbs_sends_what_differs_and_delivers_every_byte():
+    said = inside("deliver", "delta", "delta-shadow", seconds=400)
+    assert said.count("delivered and compared") == 2, said
+
+
 def test_job__over_verbs_goes_from_gpu_to_gpu():
     said = inside("deliver", "gpu", "gpu-registered", "gpu-staged", "gpu-landed", seconds=900)
     lines = {line.split(":")[0]: line for line in said.splitlines() if "delivered and compared" in line}

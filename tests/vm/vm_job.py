@@ -34,6 +34,8 @@ MODES = {  # flags of all, of trainers, of inference ranks, of the controller
     "own-memory": (["--checksums"], [], ["--own-memory"], []),
     "registered": ([], ["--register-sources"], ["--own-memory"], []),
     "shadow": ([], [], ["--shadow"], []),
+    "delta": (["--change-one-in", "20"], ["--register-sources"], [], ["--delta"]),
+    "delta-shadow": (["--change-one-in", "20"], [], ["--shadow"], ["--delta"]),
     "routed": (["--checksums"], ["--register-sources"], ["--own-memory"],
                ["--topology", "workers", "--policy", "balanced", "--order", "rounds"]),
 }
@@ -83,9 +85,9 @@ def check_routed(folder, model):
 
 def deliver(folder, modes):
     model = jobs.make_model(folder, "qwen2", **MODEL)
-    referee = jobs.expected(model, INFER)
     for mode in modes:
         flags, trainer_flags, inference_flags, controller_flags = MODES[mode]
+        referee = jobs.expected(model, INFER, 20 if mode.startswith("delta") else 1)
         before, began = port_bytes("rxe0"), time.monotonic()
         with jobs.Job(folder / mode, model, TRAIN, INFER) as job:
             job.controller("--lost-after", "30s", "--dump", folder / mode / "live.json", *controller_flags)
@@ -99,6 +101,10 @@ def deliver(folder, modes):
         if mode == "routed":
             check_routed(folder / mode, model)
         packets = port_bytes("rxe0") - before
+        if mode.startswith("delta"):  # the first version, and an eighth of the others
+            saved = sum(update["bytes_saved"] for rank in range(2) for update in job.processes[f"trainer-{rank}"].updates())
+            assert 0.85 * 2 / 3 < saved / total < 2 / 3, f"{mode}: {saved} of {total} bytes were not sent"
+            total -= saved
         assert packets * 1024 >= total, f"{mode}: {packets} packets cannot carry {total} bytes"
         print(f"{mode}: {total} bytes delivered and compared, {packets} packets, {took:.0f} s; {way[-1].split(': ')[-1]}",
               flush=True)
