@@ -31,6 +31,15 @@ bool exchange_serves(const struct controller *controller, const struct slot *slo
 	return slot_serves(slot) && exchange_has(controller, slot);
 }
 
+/* What differs is put into memory of the host; kernels do not do that. */
+static bool deltas(const struct controller *controller, const struct slot *a, const struct slot *b)
+{
+	const struct slot *rank = a->who.role == ROLE_INFERENCE ? a : b;
+
+	return controller->options.delta && a->who.role != b->who.role &&
+	       !rank->worker->declare.device;
+}
+
 static int send_plan(struct controller *controller, struct slot *slot, struct error *why)
 {
 	struct message *message = send_to(controller, slot->peer, MESSAGE_PLAN);
@@ -40,7 +49,6 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 
 	controller->epoch->parties[party].plan_ms = controller->now_ms;
 	message->u.plan.continues = controller->continues;
-	message->u.plan.delta = controller->options.delta;
 	message->u.plan.gone = (uint32_t)controller->departures.count;
 	message->u.plan.next = controller->pause.next;
 	if (repeat && slot->who.role == ROLE_TRAINER)
@@ -53,10 +61,13 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 	rc = epoch_rows(controller->epoch, party, &message->u.plan, why);
 	/* which say that what differs was put on top of what it differs from */
 	message->u.plan.checksums |= controller->options.delta;
-	for (size_t i = 0; !rc && i < message->u.plan.peer_count; i++)
-		message->u.plan.peers[i].fresh = returns_fresh(
-			controller,
-			&controller->members.slots[controller->epoch->parties[party].peers[i]]);
+	for (size_t i = 0; !rc && i < message->u.plan.peer_count; i++) {
+		const struct slot *peer =
+			&controller->members.slots[controller->epoch->parties[party].peers[i]];
+
+		message->u.plan.peers[i].fresh = returns_fresh(controller, peer);
+		message->u.plan.peers[i].delta = deltas(controller, slot, peer);
+	}
 	return rc;
 }
 

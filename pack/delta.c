@@ -201,7 +201,7 @@ static bool chunk_valid(const unsigned char *chunk, const struct head *head, uns
 	case DELTA_SAME:
 		return head->span && !head->bytes;
 	case DELTA_WHOLE:
-		return head->span && head->bytes == head->span;
+		return head->span && head->bytes == head->span && head->span <= DELTA_CHUNK_BYTES;
 	case DELTA_VALUES:
 		return head->span && head->span <= DELTA_CHUNK_BYTES &&
 		       values_valid(chunk, head, element);

@@ -170,6 +170,7 @@ struct plan_peer {
 	uint32_t pieces;           /* piece ordinals 0..pieces-1 are this pair's checksum slots */
 	char *transport;           /* with a list: the one that this pair uses; else "" */
 	bool fresh;                /* it comes in with this plan */
+	bool delta;                /* of what the inference rank has of the version before, what differs may be sent alone: --delta */
 };
 /* One piece to move. Trainers get them in send order, inference ranks in ordinal order.
  * `tensor` indexes the receiver's own declaration: the trainer's holding (layout for an
@@ -193,7 +194,6 @@ struct message_plan {
 	char *policy, *order;      /* names of rows: who sends what, and when */
 	bool checksums;
 	bool continues;            /* who is lost ends nobody else's work: --on-loss continue */
-	bool delta;                /* what does not differ from the version before need not be sent: --delta; with checksums */
 	uint32_t update_timeout_ms;
 	uint32_t gone;             /* how many times an engine or a trainer had left before it was made, */
 	struct member *away;       /* and which are not back: the first rank of each */

@@ -3,11 +3,11 @@
  * message_plan.c -- a worker's own part of the routing table.
  *
  *   {"attempt":1, "digest":bin16, "policy":"greedy", "order":"rotated",
- *    "checksums":false, "continues":false, "delta":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "repeat":0, "peers":[..],
+ *    "checksums":false, "continues":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "repeat":0, "peers":[..],
  *    "rows":[..]}
  *
  *   away   [[role, rank], ..]
- *   peers  [[[role, rank], host, bytes, pieces, transport, fresh], ..]
+ *   peers  [[[role, rank], host, bytes, pieces, transport, fresh, delta], ..]
  *   rows   [[peer, ordinal, tensor, param, how, [lo0, hi0, lo1, hi1, ..], offset, bytes], ..]
  *             │      └─ below that peer's pieces
  *             └──────── place in peers
@@ -27,6 +27,7 @@ static const struct codec_field peer_fields[] = {
 	FIELD_U32(struct plan_peer, pieces, LIMIT_PIECES),
 	FIELD_TEXT(struct plan_peer, transport, TRANSPORTS_NAME_BYTES),
 	FIELD_BOOL(struct plan_peer, fresh),
+	FIELD_BOOL(struct plan_peer, delta),
 };
 static const struct codec_record peer_record = {CODEC_RECORD_OF(struct plan_peer, peer_fields)};
 
@@ -65,7 +66,6 @@ static const struct codec_field plan_fields[] = {
 	FIELD_TEXT(struct message_plan, order, LIMIT_NAME_BYTES),
 	FIELD_BOOL(struct message_plan, checksums),
 	FIELD_BOOL(struct message_plan, continues),
-	FIELD_BOOL(struct message_plan, delta),
 	FIELD_U32(struct message_plan, update_timeout_ms, UINT32_MAX),
 	FIELD_U32(struct message_plan, gone, UINT32_MAX),
 	FIELD_LIST(struct message_plan, away, away_count, struct member, message_member_record,

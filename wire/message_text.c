@@ -132,10 +132,10 @@ static int plan(const struct message *message, char *out, size_t bytes)
 {
 	const struct message_plan *plan = &message->u.plan;
 
-	return snprintf(out, bytes, " attempt %u: %zu rows, %zu peers, %s, %s %08" PRIx32 "%s%s",
+	return snprintf(out, bytes, " attempt %u: %zu rows, %zu peers, %s, %s %08" PRIx32 "%s",
 			plan->attempt, plan->row_count, plan->peer_count, shown(plan->policy),
 			shown(plan->order), DIGEST_SHORT(plan->digest),
-			plan->checksums ? ", checksums" : "", plan->delta ? ", delta" : "");
+			plan->checksums ? ", checksums" : "");
 }
 
 static int peers(const struct message *message, char *out, size_t bytes)

@@ -25,10 +25,10 @@ def saved(process, updates):
     return [line["bytes_saved"] / line["bytes"] for line in lines]
 
 
-def run(tmp_path, model, train, infer, flags, updates=4, controller=("--delta",), one_in=20):
+def run(tmp_path, model, train, infer, flags, updates=4, controller=("--delta",), one_in=20, env=None):
     with jobs.Job(tmp_path, model, train, infer) as job:
         job.controller(*controller)
-        job.workers("--verify", "--change-one-in", one_in, *flags, updates=updates)
+        job.workers("--verify", "--change-one-in", one_in, *flags, updates=updates, env=env)
         job.succeed(120)
         if one_in > 1:
             job.verify(jobs.expected(model, infer, one_in), range(1, updates + 1))
@@ -58,6 +58,22 @@ def test_delta__of_every_kind_of_piece_delivers_every_byte(tmp_path, models, kin
     for first, *later in shares:
         assert first == 0, said
         assert all(share > least for share in later), said
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "deepseek-fp8"])
+@pytest.mark.parametrize("flags,saves", [
+    (["--memory", "trainer=cuda"], True),
+    (["--memory", "cuda", "--stage", "host"], True),
+    (["--memory", "inference=cuda", "--stage", "host", "--replica", "full"], True),
+    (["--memory", "cuda"], False),
+    (["--memory", "inference=cuda", "--shadow"], False),
+    (["--memory", "cuda", "--stage", "device"], False),
+], ids=lambda value: "-".join(value).replace("--", "") if isinstance(value, list) else None)
+def test_delta__of_memory_of_gpus_is_what_the_processor_can_compare_and_put_in_place(tmp_path, models, kind, flags, saves):
+    shares, said = run(tmp_path, models[kind], "world=2,source=gathered", "engines=1,tp=2", [*TCP, *flags], one_in=50,
+                       env={"WEFT_CUDA_MOCK": "devices=2,order=late"})
+    for first, *later in shares:
+        assert first == 0 and all((share > 0.5) if saves else (share == 0) for share in later), said
 
 
 def test_delta__sends_next_to_nothing_of_what_is_frozen(tmp_path):

@@ -377,7 +377,6 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 	to->order = text(state);
 	to->checksums = coin(state);
 	to->continues = coin(state);
-	to->delta = coin(state);
 	to->update_timeout_ms = number32(state);
 	to->gone = number32(state);
 	to->away = list(&to->away_count, sizeof(*to->away), state);
@@ -394,6 +393,7 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 		to->peers[i].transport = memory_format("t%zu", i % 3);
 		NEED(to->peers[i].transport);
 		to->peers[i].fresh = coin(state);
+		to->peers[i].delta = coin(state);
 	}
 	if (to->peer_count == 0)
 		return;

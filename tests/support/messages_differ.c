@@ -149,6 +149,7 @@ static const char *plan_peer_differs(const struct plan_peer *a, const struct pla
 	SAME_NUMBER(pieces);
 	SAME_TEXT(transport);
 	SAME_NUMBER(fresh);
+	SAME_NUMBER(delta);
 	return NULL;
 }
 
@@ -183,7 +184,6 @@ static const char *plan_differs(const struct message_plan *a, const struct messa
 	SAME_TEXT(order);
 	SAME_NUMBER(checksums);
 	SAME_NUMBER(continues);
-	SAME_NUMBER(delta);
 	SAME_NUMBER(update_timeout_ms);
 	SAME_NUMBER(gone);
 	SAME_EACH(away, away_count, away_differs);

@@ -125,7 +125,8 @@ typedef struct weft_options {
 				      readers are without a version for that copy alone. "auto": "device" where the
 				      GPU has room for that when the worker joins, else "host"; the log says which */
 	uint64_t landing_bytes;    /* inference, of trainers whose transport does not write memory "cuda", or that cut
-				      rows finer or smaller than the engine where they do not map its memory: host memory that
+				      rows finer or smaller than the engine where they do not map its memory, or that send
+				      what differs from the version before (weft-controller --delta): host memory that
 				      pieces land in, at most (at least 80 KiB for each such trainer; pinned with
 				      "cuda"), and are copied from meanwhile: by weft_update_wait, so the trainers'
 				      writes go on while the rank is in it; default 256 MiB */

@@ -132,15 +132,13 @@ static int open_peer(const struct epoch *epoch, struct peer *peer,
 	return copy_record(&out->bytes, &out->length, record, length, error);
 }
 
-/* The processor compares, and applies what differs. What is stored into mapped memory costs no network anything. */
+/* The processor puts what differs in place. What is stored into mapped memory costs no network anything. */
 static bool deltas(const struct epoch *epoch, const struct peer *peer)
 {
-	const struct params *params = epoch->options.params;
-	bool on_device = epoch->options.self.role == ROLE_TRAINER
-				 ? epoch->options.device != NULL
-				 : params->device || params->landing != LANDING_NONE;
+	bool on_device = epoch->options.self.role == ROLE_INFERENCE &&
+			 params_on_device(epoch->options.params);
 
-	return epoch->plan->delta && peer->endpoint && peer->plan->pieces && !on_device &&
+	return peer->plan->delta && peer->endpoint && peer->plan->pieces && !on_device &&
 	       !transport_endpoint_caps(peer->endpoint)->mapped_remote;
 }
 

@@ -173,7 +173,7 @@ static int open_homes(struct send_plan *plan, const struct epoch *epoch, struct 
 	if (rc || !plan->homes.bytes)
 		return rc;
 	if (kept->version && digest_equal(kept->digest, epoch->digest) &&
-	    kept->row_count == epoch->row_count) {
+	    kept->row_count == epoch->row_count && (!epoch->sums || kept->sums)) {
 		plan->replica_region = kept->homes;
 		plan->sums_region = kept->sums;
 		plan->kept_version = kept->version;

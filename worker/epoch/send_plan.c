@@ -152,14 +152,12 @@ static int resolve_rows(struct send_plan *plan, const struct epoch *epoch, struc
 	if (!pool_ok(&plan->pool))
 		return memory_error(error, "preparing updates", rows * sizeof(*plan->rows));
 	plan->lands = pool_array(&plan->pool, epoch->peer_count, sizeof(*plan->lands));
-	if (epoch->plan->delta)
-		plan->deltas = pool_array(&plan->pool, epoch->peer_count, sizeof(*plan->deltas));
+	plan->deltas = pool_array(&plan->pool, epoch->peer_count, sizeof(*plan->deltas));
 	if (!pool_ok(&plan->pool))
 		return memory_error(error, "preparing updates", epoch->peer_count);
 	for (size_t p = 0; p < epoch->peer_count; p++) {
 		plan->lands[p] = epoch->peers[p].landed;
-		if (plan->deltas)
-			plan->deltas[p] = epoch->peers[p].deltas;
+		plan->deltas[p] = epoch->peers[p].deltas;
 	}
 	plan->row_count = rows;
 	plan->copies = (uint32_t)copies;
@@ -233,6 +231,9 @@ int send_plan_open(struct send_plan *plan, struct epoch *epoch, struct error *er
 	rc = resolve_rows(plan, epoch, error);
 	if (!rc && plan->device)
 		send_plan_place_ring(plan, epoch);
+	/* what is packed there the processor does not compare */
+	if (!rc && plan->ring_on_device)
+		memset(plan->deltas, 0, plan->peer_count * sizeof(*plan->deltas));
 	if (!rc)
 		rc = send_plan_find_sources(plan, epoch, error);
 	if (!rc)

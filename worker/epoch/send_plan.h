@@ -82,7 +82,7 @@ struct send_plan {
 	uint32_t *tensor_rows;         /* in send order within a tensor; as its scales too */
 	size_t tensor_count, peer_count;
 	bool *lands;                   /* by peer: some of its rows are landed; */
-	bool *deltas;                  /* and what differs alone may be, of any row that is posted. NULL: nobody's */
+	bool *deltas;                  /* and what differs alone may be, of any row that is posted */
 	struct transport_region *entries_region; /* of windows, where some are */
 	struct transport_region *merge_region; /* where what is small is merged on its way into windows, */
 	struct send_merge {
@@ -149,6 +149,12 @@ static inline uint64_t source_part(const struct send_source *source, uint32_t pa
 	*from = (uint64_t)part * source->part_bytes;
 	left = source->pack.bytes - *from;
 	return left < source->part_bytes ? left : source->part_bytes;
+}
+
+/* Can the processor read what its rows are posted from? */
+static inline bool send_plan_readable(const struct send_plan *plan, const struct send_source *source)
+{
+	return !plan->device || (!plan->ring_on_device && (source->slots || source->follows || plan->full));
 }
 
 /* Does it land, and can the processor read what is posted of it? Then parts of less than MERGE_BYTES go out many to a write. */

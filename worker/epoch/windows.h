@@ -44,7 +44,7 @@ _Static_assert(sizeof(struct window_entry) == 32, "struct window_entry is a wire
 #define WINDOW_ENTRIES	      512u
 #define WINDOW_HEAD_BYTES     (WINDOW_ENTRIES * sizeof(struct window_entry))
 #define WINDOW_RING_BYTES_MIN 65536u
-#define WINDOW_DELTA_BYTES    16384u /* coded, at most */
+#define WINDOW_DELTA_BYTES    16400u /* coded, at most: two chunks that differ all over (pack/delta.h) */
 
 struct windows {
 	struct transport_region *region; /* NULL: nothing lands */

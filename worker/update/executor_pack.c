@@ -358,11 +358,11 @@ int executor_pack(struct sender *sender, const struct step *step, const struct p
 	uint64_t from, bytes = source_part(source, step->part, &from);
 	int rc = 0;
 
-	if (sender->lanes && !source->follows)
-		return pack_by_device(sender, step, into, error);
-	if (sender->epoch->send.ring_on_device)
-		return sum_follower(sender, step, error);
-	if (step->replay) {
+	if (sender->lanes && !source->follows) {
+		rc = pack_by_device(sender, step, into, error);
+	} else if (sender->epoch->send.ring_on_device) {
+		rc = sum_follower(sender, step, error);
+	} else if (step->replay) {
 		copy_to_targets(sender, source, into->memory[0], from, bytes);
 	} else if (step->fresh) {
 		struct pack_part part = part_of(sender, source, from, bytes);

@@ -76,7 +76,10 @@ static void add_missing(struct text *missing, const struct receive_peer *peer,
 {
 	text_format(missing, "%s%s%s", missing->bytes ? ", " : "", peer->name,
 		    link->gone ? " (gone)" : "");
-	if (link->landed)
+	if (link->landed && peer->deltas)
+		text_format(missing, " (%llu bytes that land, or differ, are here)",
+			    (unsigned long long)link->taken_bytes);
+	else if (link->landed)
 		text_format(missing, " (%llu of its %llu bytes that land are here)",
 			    (unsigned long long)link->taken_bytes,
 			    (unsigned long long)peer->landed_bytes);

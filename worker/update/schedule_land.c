@@ -53,11 +53,12 @@ static int open_window(struct schedule *schedule, uint32_t peer, struct error *e
 	struct send_window *window = &schedule->windows[peer];
 	const struct update_accept *accept = &schedule->links[peer].accept;
 	const struct send_merge *merges = schedule->options.plan->merges;
+	uint64_t bytes = accept->window_bytes ? accept->window_bytes - WINDOW_HEAD_BYTES : 0;
 	int rc;
 
-	if (!accept->window_bytes)
-		return schedule->options.plan->lands[peer] ? no_window(schedule, peer, error) : 0;
-	rc = open_ring(&window->ring, accept->window_bytes - WINDOW_HEAD_BYTES, error);
+	if (!bytes && schedule->options.plan->lands[peer])
+		return no_window(schedule, peer, error);
+	rc = open_ring(&window->ring, bytes, error);
 	if (!rc)
 		rc = open_ring(&window->merge, merges ? merges[peer].bytes : 0, error);
 	if (rc)
@@ -66,7 +67,7 @@ static int open_window(struct schedule *schedule, uint32_t peer, struct error *e
 	window->taken = window->told = window->posted = 0;
 	window->untold_bytes = window->unmerged_bytes = window->beside_bytes = 0;
 	window->telling = 0;
-	schedule->links[peer].deltas = send_plan_deltas(schedule->options.plan, peer) &&
+	schedule->links[peer].deltas = bytes && send_plan_deltas(schedule->options.plan, peer) &&
 				       accept->base && accept->base == schedule->ended_version;
 	memset(window->states, 0, WINDOW_ENTRIES * sizeof(*window->states));
 	return 0;
@@ -132,7 +133,9 @@ bool schedule_landed(struct schedule *schedule, struct task *task, uint32_t peer
 	task->landed += entry->bytes;
 	if (entry->coded) {
 		task->run++;
-		schedule->counts.saved_bytes += entry->bytes - entry->coded;
+		schedule->counts.saved_bytes +=
+			(uint64_t)entry->bytes -
+			entry->coded; /* of a run it may be less than none */
 	}
 	window->states[task->entry % WINDOW_ENTRIES].written = true;
 	while (window->first_id + window->posted < window->ring.next &&

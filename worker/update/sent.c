@@ -17,7 +17,8 @@ static uint32_t element_of(const struct send_plan *plan, const struct send_sourc
 	uint32_t bytes = dtype_bytes(source->pack.to) > 4 ? 4 : dtype_bytes(source->pack.to);
 	bool wanted = false;
 
-	for (uint32_t i = 0; i < source->row_count && !wanted; i++) {
+	for (uint32_t i = 0; i < source->row_count && !wanted && send_plan_readable(plan, source);
+	     i++) {
 		const struct send_row *row = &plan->rows[plan->source_rows[source->first_row + i]];
 
 		wanted = plan->deltas[row->peer] && !row->stored && !row->by_device;
@@ -140,10 +141,19 @@ void sent_begin(struct sent *sent, uint64_t version, uint64_t ended)
 struct coding {
 	struct sent *sent;
 	const struct sent_block *block;
+	uint64_t begin; /* of the part in its source */
 	uint32_t runs;
 	uint64_t used; /* of the block's room */
 	uint32_t same; /* bytes that do not differ, and were not said yet */
 };
+
+/* A part that begins with much that differs is not gone on with: its memory, once touched, stays. */
+static bool is_worth_it(const struct coding *coding, uint64_t done)
+{
+	uint64_t most = coding->block->coded_max;
+
+	return coding->used <= done / 8 * 5 + most / 16 + DELTA_CODED_MAX;
+}
 
 /* Behind the last run, or a new one. */
 static bool add(struct coding *coding, uint64_t from, uint32_t span, uint32_t bytes)
@@ -196,7 +206,8 @@ static bool code(struct coding *coding, uint64_t from, unsigned char *last, cons
 		return true;
 	}
 	delta_apply(chunk, length, element_bytes, last);
-	if (!flush_same(coding, from) || coding->used + length > coding->block->coded_max)
+	if (!flush_same(coding, from) || coding->used + length > coding->block->coded_max ||
+	    !is_worth_it(coding, from - coding->begin))
 		return false;
 	memcpy(place(coding), chunk, length);
 	return add(coding, from, bytes, (uint32_t)length);
@@ -229,6 +240,7 @@ void sent_note(struct sent *sent, uint32_t index, uint32_t part, const void *mem
 	if (!source->element_bytes || !source->keeps)
 		return;
 	bytes = source_part(of, part, &begin);
+	coding.begin = begin;
 	for (uint64_t done = 0; done < bytes; done += n) {
 		unsigned char *last = sent->last + source->last_at + begin + done;
 		const unsigned char *is = (const unsigned char *)memory + done;
@@ -243,7 +255,7 @@ void sent_note(struct sent *sent, uint32_t index, uint32_t part, const void *mem
 			copy_bytes(last, is, n);
 	}
 	copy_fence();
-	codes = codes && flush_same(&coding, begin + bytes);
+	codes = codes && flush_same(&coding, begin + bytes) && coding.used < bytes;
 	block->runs = codes ? coding.runs : 0;
 	WEFT_ASSERT(!codes || coding.runs);
 	atomic_fetch_add(&source->bytes, codes ? coding.used : bytes);

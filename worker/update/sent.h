@@ -9,7 +9,7 @@
  * peer is sent the part whole. What is hardly smaller when it is coded is sent whole to all; a source of which that is true of
  * more than half rests: for some versions it is neither kept nor compared, so that a job whose values all change pays next to nothing.
  *
- *   version      7       8        9 .. 15     16      17
+ *   version      7       8        9 .. 16     17      18
  *   a source     kept    coded    rests       kept    coded        8: it was not worth it
  *
  * Threads: sent_note from many at once, of different parts; the rest under the caller's lock. What a part became is read behind

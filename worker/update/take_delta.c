@@ -44,6 +44,7 @@ void waiter_base_note(struct waiter *waiter, uint64_t version)
 
 	if (!base->deltas)
 		return;
+	base->applied = false;
 	base->version = version;
 	base->copy = waiter->copy;
 	for (size_t p = 0; p < waiter->epoch->peer_count; p++)
@@ -52,13 +53,13 @@ void waiter_base_note(struct waiter *waiter, uint64_t version)
 
 void waiter_base_distrust(struct waiter *waiter)
 {
-	if (!waiter->base.deltas || !waiter->base.version)
+	if (!waiter->base.applied)
 		return;
 	log_warn(
 		"%s: what trainers send is not what is here, on top of version %llu: has somebody else than weft written into the "
 		"parameters, such as a post-load hook? From now on they send all of each version to this rank, until the next plan",
 		waiter->epoch->options.name, (unsigned long long)waiter->base.version);
-	waiter->base.deltas = false;
+	waiter->base.deltas = waiter->base.applied = false;
 	waiter->base.version = 0;
 }
 
@@ -116,7 +117,7 @@ int waiter_put_delta(struct waiter *waiter, uint32_t p, const struct plan_row *r
 		     const struct window_entry *entry, const unsigned char *at, struct error *error)
 {
 	const struct params *params = waiter->epoch->options.params;
-	const struct base *base = &waiter->base;
+	struct base *base = &waiter->base;
 	const char *name = waiter->peers[p].name;
 	unsigned char coded[WINDOW_DELTA_BYTES];
 	unsigned char *from, *to;
@@ -141,6 +142,7 @@ int waiter_put_delta(struct waiter *waiter, uint32_t p, const struct plan_row *r
 			"%s landed what differs of bytes %llu..+%u of piece %u, and it is of %llu bytes, or of none",
 			name, (unsigned long long)entry->from, entry->bytes, entry->ordinal,
 			(unsigned long long)span);
+	base->applied = true;
 	from = params_landed(params, base->copy, row->param) + row->offset;
 	to = params_landed(params, waiter->copy, row->param) + row->offset;
 	if (row->spread.run_bytes) {

@@ -37,6 +37,7 @@ struct taking {
  * so each has a permission, the first after that version, in which this is true. */
 struct base {
 	bool deltas;               /* some trainer may */
+	bool applied;              /* since that version something was put on top of it */
 	uint64_t version;          /* 0: none is whole */
 	uint32_t copy;             /* that holds it */
 	uint64_t *openings;        /* by peer: in which it is true, */

@@ -2,7 +2,9 @@
  *
  * Jobs that send what differs from the version before: every byte of every version, whatever became of the one before.
  */
+#include "pack/delta.h"
 #include "tests/unit/worker/worker_rig.h"
+#include "worker/api/worker.h"
 
 static const struct rig_options delta = {
 	.trainers = 2, .ranks = 2, .transport = "tcp", .commit = "engine", .delta = 1};
@@ -205,6 +207,53 @@ static void test_versions__that_differ_everywhere_rest_and_are_tried_again(void 
 	rig_close(&rig);
 }
 
+/* A trainer writes into its window what it likes. */
+static void test_what_differs__is_refused_where_it_is_of_nothing_or_of_too_much(void **state)
+{
+	static unsigned char coded[WINDOW_DELTA_BYTES + 8], memory[DELTA_CHUNK_BYTES];
+	struct window_entry entry = {.coded = 8, .bytes = 40, .element_bytes = 4};
+	const struct plan_row *row;
+	struct waiter *waiter;
+	struct error error;
+	struct rig rig;
+
+	(void)state;
+	open_with_one(&rig, &delta);
+	change_little(&rig, 2);
+	update(&rig, 2);
+	waiter = &rig.ranks[0]->waiter;
+	waiter->base.given[0] = waiter->links[0].opening; /* as in the midst of an update */
+	row = &waiter->epoch->plan
+		       ->rows[waiter->epoch->receive.rows[waiter->epoch->peers[0].first_piece]];
+	delta_same(coded, 40);
+	assert_int_equal(waiter_put_delta(waiter, 0, row, &entry, coded, &error), 0);
+	check(&rig, 2);
+	entry.bytes = 44; /* it is of 40 */
+	assert_int_equal(waiter_put_delta(waiter, 0, row, &entry, coded, &error), -ERROR_MESSAGE);
+	assert_non_null(strstr(error.text, "it is of 40 bytes"));
+	entry.bytes = 40;
+	entry.element_bytes = 3;
+	assert_int_equal(waiter_put_delta(waiter, 0, row, &entry, coded, &error), -ERROR_MESSAGE);
+	assert_non_null(strstr(error.text, "of values of 3"));
+	entry.element_bytes = 4;
+	entry.coded = 7;
+	assert_int_equal(waiter_put_delta(waiter, 0, row, &entry, coded, &error), -ERROR_MESSAGE);
+	entry.coded = WINDOW_DELTA_BYTES + 8;
+	assert_int_equal(waiter_put_delta(waiter, 0, row, &entry, coded, &error), -ERROR_MESSAGE);
+	assert_non_null(strstr(error.text, "they are at most"));
+	/* a chunk is never of more than a chunk, whatever its kind */
+	memset(memory, 1, sizeof(memory));
+	entry.coded = (uint32_t)delta_code(memory, rig.own, DELTA_CHUNK_BYTES, 4, coded);
+	assert_int_equal(entry.coded, DELTA_CODED_MAX);
+	for (uint32_t word = 0; word < 2; word++)
+		((uint32_t *)(void *)coded)[word] += 4096;
+	entry.coded += 4096;
+	entry.bytes = DELTA_CHUNK_BYTES + 4096;
+	assert_int_equal(waiter_put_delta(waiter, 0, row, &entry, coded, &error), -ERROR_MESSAGE);
+	check(&rig, 2);
+	rig_close(&rig);
+}
+
 static void test_memory__that_is_mapped_is_written_as_ever(void **state)
 {
 	struct rig_options options = delta;
@@ -230,6 +279,8 @@ int main(void)
 		cmocka_unit_test(
 			test_memory__that_somebody_else_wrote_fails_one_version_and_is_sent_whole_from_then_on),
 		cmocka_unit_test(test_versions__that_differ_everywhere_rest_and_are_tried_again),
+		cmocka_unit_test(
+			test_what_differs__is_refused_where_it_is_of_nothing_or_of_too_much),
 		cmocka_unit_test(test_memory__that_is_mapped_is_written_as_ever),
 	};
 
