@@ -210,7 +210,8 @@ static void test_versions__that_differ_everywhere_rest_and_are_tried_again(void 
 /* A trainer writes into its window what it likes. */
 static void test_what_differs__is_refused_where_it_is_of_nothing_or_of_too_much(void **state)
 {
-	static unsigned char coded[WINDOW_DELTA_BYTES + 8], memory[DELTA_CHUNK_BYTES];
+	static unsigned char coded[WINDOW_DELTA_BYTES + 8], none[DELTA_CHUNK_BYTES],
+		memory[DELTA_CHUNK_BYTES];
 	struct window_entry entry = {.coded = 8, .bytes = 40, .element_bytes = 4};
 	const struct plan_row *row;
 	struct waiter *waiter;
@@ -243,7 +244,7 @@ static void test_what_differs__is_refused_where_it_is_of_nothing_or_of_too_much(
 	assert_non_null(strstr(error.text, "they are at most"));
 	/* a chunk is never of more than a chunk, whatever its kind */
 	memset(memory, 1, sizeof(memory));
-	entry.coded = (uint32_t)delta_code(memory, rig.own, DELTA_CHUNK_BYTES, 4, coded);
+	entry.coded = (uint32_t)delta_code(none, memory, DELTA_CHUNK_BYTES, 4, coded);
 	assert_int_equal(entry.coded, DELTA_CODED_MAX);
 	for (uint32_t word = 0; word < 2; word++)
 		((uint32_t *)(void *)coded)[word] += 4096;
