@@ -14,7 +14,8 @@
  */
 #include "controller/state.h"
 
-#define LAST_CALL_MS 1000u /* engines that are started together come a moment after each other */
+#define LAST_CALL_MS	 1000u /* engines that are started together come a moment after each other; */
+#define LAST_CALL_MS_MAX 10000u /* of one that starts again and again there is no end */
 
 static struct member engine(const struct controller *controller, uint32_t index)
 {
@@ -34,22 +35,36 @@ static bool may_take_over(const struct controller *controller, const struct slot
 	return true;
 }
 
-bool absent_may_begin(const struct controller *controller)
+static bool enough(const struct controller *controller)
 {
-	const struct slot *runs = takeover_first(controller);
 	uint32_t whole = 0;
 
-	if (runs)
-		return may_take_over(controller, runs);
-	if (!controller->options.engines_min ||
-	    controller->now_ms < controller->came_ms + LAST_CALL_MS)
-		return false;
 	for (uint32_t t = 0; t < controller->members.trainers; t++)
 		if (!returns_whole(controller, (struct member){ROLE_TRAINER, t}))
 			return false;
 	for (uint32_t e = 0; e < controller->options.infer.engines; e++)
 		whole += returns_whole(controller, engine(controller, e));
 	return whole >= controller->options.engines_min;
+}
+
+bool absent_may_begin(const struct controller *controller)
+{
+	const struct slot *runs = takeover_first(controller);
+
+	if (runs)
+		return may_take_over(controller, runs);
+	return controller->options.engines_min && enough(controller) &&
+	       controller->now_ms >= controller->came_ms + LAST_CALL_MS;
+}
+
+void absent_came(struct controller *controller)
+{
+	bool is_enough = controller->options.engines_min && enough(controller);
+
+	if (!is_enough || !controller->enough_ms)
+		controller->enough_ms = is_enough ? controller->now_ms : 0;
+	if (!is_enough || controller->now_ms < controller->enough_ms + LAST_CALL_MS_MAX)
+		controller->came_ms = controller->now_ms;
 }
 
 bool absent_is(const struct controller *controller, const struct slot *slot)

@@ -198,7 +198,7 @@ void declarations_take(struct controller *controller, struct slot *slot, struct 
 	if (!body->known && !body->asked)
 		bodies_ask(bodies, body, slot->worker);
 	membership_declare(&controller->members, slot, declare, body);
-	controller->came_ms = controller->now_ms;
+	absent_came(controller);
 	say(controller, false, "%s declares%s", slot_text(slot, who),
 	    body->known			  ? ", known already"
 	    : body->asked == slot->worker ? ", asked for the contents"

@@ -29,7 +29,7 @@ static void join(struct controller *controller, struct slot *slot, const char *p
 		no_memory(controller);
 		return;
 	}
-	controller->came_ms = controller->now_ms;
+	absent_came(controller);
 	if (first && controller->state == CONTROLLER_GATHER) /* the wait starts with it */
 		patience_begin(&controller->patience, controller->now_ms);
 	say(controller, false, "%s joins, %u of %u here", slot_text(slot, who),

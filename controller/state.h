@@ -109,7 +109,7 @@ struct controller {
 	bool exchanges_again;              /* EXCHANGE: the job has run, and goes on after it */
 
 	struct patience patience;          /* of joining, of the exchange */
-	uint64_t came_ms;                  /* GATHER: when a worker joined or declared last */
+	uint64_t came_ms, enough_ms;       /* GATHER: when a worker joined or declared last; since when enough are here, 0: they are not */
 	bool planning;                     /* the last step planned */
 
 	struct error failure;
@@ -173,6 +173,8 @@ void losses_restarted(struct error *why, const struct controller *controller,
 /* absent.c */
 /* It is time to begin with those who are here. */
 bool absent_may_begin(const struct controller *controller);
+/* A worker has joined, or declared. */
+void absent_came(struct controller *controller);
 /* The job began without that slot's engine, which has not come in since. */
 bool absent_is(const struct controller *controller, const struct slot *slot);
 /* Engines that are not whole count as having left; where a job is taken over, those who are not in its plan do. */

@@ -94,6 +94,27 @@ static void test_engines__that_are_started_together_begin_together(void **unused
 	simulation_free(&s);
 }
 
+/* Two ranks, of two engines, that die as soon as they have joined: there is always one that has just come. */
+static void test_ranks__that_start_again_and_again_hold_nobody_up(void **unused)
+{
+	struct simulation *s = begun(&(struct simulation_options){0});
+	uint32_t looping[2];
+
+	(void)unused;
+	start_engine(s, 0);
+	simulation_run_for(s, 100);
+	for (int turn = 0; turn < 24; turn++) {
+		if (turn > 1)
+			simulation_leave(s, looping[turn % 2], false);
+		looping[turn % 2] = simulation_start_rank(s, turn % 2 ? 2 : 4);
+		simulation_run_for(s, 600);
+	}
+	simulation_expect(s,
+			  "[ 10703] controller: begins with 1 of 3 engines (--engines-min 1): *\n"
+			  "*controller: all 4 workers have their peers' endpoints *\n");
+	simulation_free(&s);
+}
+
 static void test_engine__of_which_a_rank_is_here_is_told_what_it_waits_for(void **unused)
 {
 	struct simulation *s = begun(&(struct simulation_options){.join_timeout_ms = 5000});
@@ -381,6 +402,7 @@ int main(void)
 		cmocka_unit_test(
 			test_job__begins_with_enough_engines_and_takes_the_others_in_as_they_come),
 		cmocka_unit_test(test_engines__that_are_started_together_begin_together),
+		cmocka_unit_test(test_ranks__that_start_again_and_again_hold_nobody_up),
 		cmocka_unit_test(test_engine__of_which_a_rank_is_here_is_told_what_it_waits_for),
 		cmocka_unit_test(
 			test_job__whose_other_engines_never_come_is_done_when_all_others_are),
