@@ -25,6 +25,7 @@ struct session {
 	struct simulation simulation, replay;
 	struct simulated_bound bound;
 	struct baseline baseline;
+	struct churn churn;
 	bool repeated;
 };
 
@@ -132,6 +133,14 @@ static int plan_replay(struct session *session, const struct problem *problem, s
 	return rc;
 }
 
+static int unknown_policy(const struct session *session, struct error *error)
+{
+	return error_set(error, ERROR_USAGE,
+			 "%s was planned by policy %s, which is not known here, so the "
+			 "update cannot be planned again",
+			 session->flags->file, session->dump->labels.policy);
+}
+
 static int repeat(struct session *session, struct error *error)
 {
 	const struct simulation *simulation = &session->simulation;
@@ -144,10 +153,7 @@ static int repeat(struct session *session, struct error *error)
 	if (!is_needed(simulation))
 		return 0;
 	if (!session->job.policy)
-		return error_set(error, ERROR_USAGE,
-				 "%s was planned by policy %s, which is not known here, so the "
-				 "update cannot be planned again",
-				 session->flags->file, session->dump->labels.policy);
+		return unknown_policy(session, error);
 	for (int role = 0; !rc && role < ROLE_COUNT; role++) {
 		lost[role] = pool_array(&pool, simulation->rank_count[role], sizeof(bool));
 		if (!pool_ok(&pool))
@@ -188,11 +194,26 @@ static int write_trace(struct session *session, struct error *error)
 	return rc;
 }
 
+static int churn(struct session *session, struct error *error)
+{
+	int rc;
+
+	if (!session->job.policy)
+		return unknown_policy(session, error);
+	progress_step("planning and simulating, change by change");
+	rc = churn_run(&session->churn, session->job.table, session->job.policy, &session->job.plan,
+		       &session->flags->simulate, session->flags->churn, error);
+	progress_steps_end();
+	return rc;
+}
+
 static int run(struct session *session, struct error *error)
 {
 	struct simulate_flags *flags = session->flags;
 	int rc = flags->file ? open_dump(session, error) : open_plan(session, error);
 
+	if (!rc && flags->churn)
+		return churn(session, error);
 	if (!rc) {
 		progress_step("simulating");
 		rc = simulate(&session->simulation, session->job.table, &flags->simulate, error);
@@ -218,6 +239,7 @@ static void close_session(struct session *session)
 {
 	simulation_fini(&session->simulation);
 	simulation_fini(&session->replay);
+	churn_fini(&session->churn);
 	topology_free(&session->flat);
 	route_job_close(&session->job);
 	dump_free(&session->dump);
@@ -235,7 +257,11 @@ static void show(const struct session *session)
 		.baseline = session->flags->broadcast ? &session->baseline : NULL,
 	};
 
-	if (session->flags->json)
+	if (session->flags->churn && session->flags->json)
+		simulate_churn_put(&session->churn);
+	else if (session->flags->churn)
+		simulate_churn_print(&session->churn);
+	else if (session->flags->json)
 		simulate_put(&view);
 	else
 		simulate_print(&view);

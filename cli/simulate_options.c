@@ -198,6 +198,12 @@ static void check(void *taken, struct argp_state *state)
 			   "'%s' says what its job and its policy are; beside a dump only "
 			   "--order and --topology can be given",
 			   flags->file);
+	if (flags->churn &&
+	    (flags->published || flags->simulate.failure || flags->trace || flags->broadcast))
+		argp_error(
+			state,
+			"--churn is of whole updates, one after the other; beside it --fail, --trace, --baseline and "
+			"--published mean nothing");
 	if (flags->lost_after_given && !flags->simulate.failure)
 		argp_error(state, "--lost-after needs --fail");
 }
@@ -229,6 +235,9 @@ static const struct verb_option rows[] = {
 	{"fail", 0, "WHAT=I@TIME",
 	 "trainer=7@0.2s, inference= or nic=: lost at that time; what follows from it", VERB_TAKE,
 	 .take = take_fail, .group = 1},
+	{"churn", 0, "CHANGES",
+	 "-trainer=3,-engine=1,+engine=1: lost and back, one after the other; the update after each, and what moved",
+	 VERB_TEXT, AT(churn), .group = 1},
 	{"lost-after", 0, "TIME", "with --fail: when the controller counts it as lost (default 5s)",
 	 VERB_TAKE, .take = take_lost_after, .group = 1},
 	{"baseline", 0, "broadcast", "also: a bucketed broadcast from the first rank of each stage",

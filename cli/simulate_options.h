@@ -20,7 +20,7 @@ struct simulate_flags {
 	struct failure failure;
 	double lost_after_seconds;
 	bool lost_after_given, broadcast, json, published;
-	const char *row, *trace;
+	const char *row, *trace, *churn;
 };
 
 /* With the flags, all that can be checked of them before the job is known being checked. */

@@ -7,6 +7,7 @@
 
 #include "cli/simulate_options.h"
 #include "routing/lab/baseline.h"
+#include "routing/lab/churn.h"
 #include "base/json_write.h"
 #include "routing/plan/table.h"
 
@@ -23,6 +24,10 @@ struct simulate_view {
 
 void simulate_print(const struct simulate_view *view);
 void simulate_put(const struct simulate_view *view); /* JSON, one line */
+
+/* simulate_churn.c: the same of --churn. */
+void simulate_churn_print(const struct churn *churn);
+void simulate_churn_put(const struct churn *churn);
 
 /* The speeds of the stages, as a member of the object. */
 void simulate_put_rates(struct json *json, const struct simulate_options *options);

@@ -188,3 +188,59 @@ def test_published__balanced_in_rounds_reaches_nine_tenths_of_its_bound_on_every
         best, _, cut = row["simulated"]
         assert (best["policy"], best["order"]) == ("balanced", "rounds")
         assert min(best["of_bound"], cut["of_bound"]) >= 0.9, row
+
+
+def churn(changes, *arguments):
+    return simulate(*(arguments or JOB), f"--churn={changes}")["churn"]
+
+
+def test_churn__plans_and_times_an_update_after_each_change():
+    everybody, lost, gone, back, again = churn("-trainer=1,-engine=0,+engine=0,+trainer=1")
+    assert everybody["change"] == "" and everybody["moved_bytes"] == 0
+    assert (lost["trainers"], gone["engines"]) == (everybody["trainers"] - 1, everybody["engines"] - 1)
+    assert lost["bytes"] == everybody["bytes"] and gone["bytes"] < lost["bytes"]
+    # what the lost one sent is sent by others now
+    assert lost["moved_bytes"] >= everybody["bytes"] / everybody["trainers"] * 0.9
+    # the other trainer of its stage sends all of that, and nobody else any of it
+    assert everybody["imbalance"] < 1.3 and lost["imbalance"] > 1.4 and lost["makespan_seconds"] > everybody["makespan_seconds"]
+    # who is back is as if it had never been gone; an engine that has just come was not moved
+    assert {**again, "change": "", "moved_bytes": 0} == everybody
+    assert back["moved_bytes"] <= lost["bytes"] - gone["bytes"]
+
+
+def test_churn__of_a_dump_is_that_of_its_plan(tmp_path):
+    dump = tmp_path / "plan.json"
+    dump.write_text(jobs.weft("route", "plan", *JOB, "--memory", "process", "--json").stdout)
+    assert churn("-trainer=0", dump) == churn("-trainer=0")
+
+
+def test_churn__is_a_table_for_people():
+    lines = jobs.weft("route", "simulate", *JOB, "--churn=-engine=1").stdout.splitlines()
+    assert lines[0].split() == ["change", "trainers", "engines", "routes", "update", "largest", "imbalance", "moved"]
+    assert [line.split()[0] for line in lines[1:]] == ["(all)", "-engine=1"]
+
+
+@pytest.mark.parametrize("changes,words,code", [
+    ("trainer=1", "'trainer=1' is no change, such as -trainer=3", 2),
+    ("-trainer=x", "'-trainer=x' is no change", 2),
+    ("-rank=1", "'-rank=1' is no change", 2),
+    ("", "'' is no change", 2),
+    ("-trainer=99", "'-trainer=99': there are trainers 0 to", 2),
+    ("-engine=9", "'-engine=9': there are engines 0 to", 2),
+    ("+engine=1", "'+engine=1': it is here already", 2),
+    ("-engine=1,-engine=1", "'-engine=1': it is lost already", 2),
+])
+def test_churn__names_a_change_that_cannot_be(changes, words, code):
+    done = jobs.weft("route", "simulate", *JOB, f"--churn={changes}", check=False)
+    assert (done.returncode, done.stdout) == (code, "") and words in done.stderr, done.stderr
+
+
+def test_churn__names_what_nobody_holds_any_more():
+    done = jobs.weft("route", "simulate", "--model", "Qwen2.5-0.5B", "--train", "world=4,pp=4", "--infer", "engines=2,tp=2",
+                     "--churn=-engine=0,-trainer=2", check=False)
+    assert done.returncode == 1 and "after -trainer=2" in done.stderr and "nobody holds" in done.stderr, done.stderr
+
+
+def test_churn__takes_nothing_beside_it_that_it_ignores():
+    done = jobs.weft("route", "simulate", *JOB, "--churn=-trainer=1", "--fail", "trainer=1@2ms", check=False)
+    assert done.returncode == 2 and "--churn is of whole updates" in done.stderr
