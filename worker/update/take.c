@@ -168,7 +168,7 @@ int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *brok
 
 	bool ended = link->ending || has_ended(waiter, p);
 
-	*broken = false;
+	*broken = waiter->untold = false;
 	if (!ended) { /* what has ended is published even when the job ends now */
 		rc = health_check(waiter->health, error);
 		if (rc)
@@ -204,7 +204,7 @@ int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *brok
 	if (!link->ending && !has_ended(waiter, p)) {
 		rc = transport_signal(peer->endpoint, UPDATE_TAKEN, &taken, sizeof(taken),
 				      clock_deadline_ns(waiter->epoch->wait_ms), error);
-		*broken = rc != 0; /* and so is the endpoint */
+		*broken = waiter->untold = rc != 0; /* and so is the endpoint */
 	}
 	return rc && has_ended(waiter, p) ? 0 : rc;
 }

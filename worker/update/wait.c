@@ -386,7 +386,7 @@ static bool is_the_peers(struct waiter *waiter, const struct receive_step *step)
 
 	return step->kind == RECEIVE_ACCEPT ||
 	       (step->kind == RECEIVE_TAKE && !waiter->links[step->peer].ending &&
-		waiter_misses(waiter, step->peer, &broken, &error));
+		(waiter->untold || waiter_misses(waiter, step->peer, &broken, &error)));
 }
 
 static struct receive_event act(struct waiter *waiter, const struct receive_step *step,

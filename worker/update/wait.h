@@ -56,6 +56,7 @@ struct waiter {
 	struct receive_link *links;
 	uint64_t *seen;            /* by peer, then by mate: sequence of the signal handled last */
 	struct taking *taking;     /* by peer */
+	bool untold;               /* what was taken last its trainer was not reached to be told */
 	struct committer committer; /* of the epoch's mates, if it has any */
 	struct commit_link *mates;
 	bool asks_anew;            /* a wait has begun: it arrives at OPEN in a new turn */
