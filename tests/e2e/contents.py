@@ -55,13 +55,15 @@ def made_bytes(name, dtype, length, seed):
     return words.astype("<u8").view(numpy.uint8)[:length]
 
 
-def changed_bytes(name, data, version, one_in):
-    """The same of versions that differ from the one before in one of `one_in` 16-bit values."""
+def changed_bytes(name, data, version, one_in, before=None):
+    """The same of versions that differ from the one before in one of `one_in` 16-bit values. `before`: that one, if it is known."""
     values = numpy.zeros((len(data) + 7) // 8 * 4, dtype="<u2")
     values.view(numpy.uint8)[:len(data)] = data
     name_hash = numpy.uint64(xxhash.xxh64_intdigest(name.encode(), seed=0))
     turns = splitmix64(name_hash + numpy.arange(len(values), dtype=numpy.uint64)) % numpy.uint64(one_in)
-    for latest in range(max(1, version - one_in + 1), version + 1):
+    if before is not None:
+        values.view(numpy.uint8)[:len(data)] = before
+    for latest in range(version if before is not None else max(1, version - one_in + 1), version + 1):
         whole = numpy.zeros_like(values)
         whole.view(numpy.uint8)[:len(data)] = version_bytes(name, data, latest)
         values = numpy.where(turns == latest % one_in, whole, values)

@@ -90,7 +90,10 @@ def test_sweep__every_kill_is_named_and_nothing_false_is_published(tmp_path, mod
 
 
 ENGINES = "engines=3,tp=2"
-WAYS = [[], ["--replica", "full"], ["--transport", "tcp", "--nic", "lo"], ["--transport", "shm,tcp", "--nic", "lo"]]
+# versions of which little differs, so that with --delta little is sent
+WAYS = [[], ["--replica", "full"], ["--transport", "tcp", "--nic", "lo"], ["--transport", "shm,tcp", "--nic", "lo"],
+        ["--transport", "tcp", "--nic", "lo", "--replica", "full"]]
+FEW, DELTA = ["--change-one-in", 20], [[], ["--delta"]]
 
 
 def come_again(job, chance, lost, flags, updates):
@@ -124,15 +127,15 @@ def lose_engines(number, folder, model, expected, known):
     flags, shadow, repeat = chance.choice(WAYS), chance.choice([[], ["--shadow"]]), chance.choice([[], ["--repeat"]])
     lost, complaints = set(), []
     with jobs.Job(folder, model, TRAIN, ENGINES) as job:
-        job.controller("--on-loss", "continue", "--commit", chance.choice(["engine", "rank"]))
-        job.workers("--checksums", *flags, updates=updates, trainer_flags=["--interval", "5ms", *repeat], inference_flags=shadow)
+        job.controller("--on-loss", "continue", "--commit", chance.choice(["engine", "rank"]), *chance.choice(DELTA))
+        job.workers("--checksums", *FEW, *flags, updates=updates, trainer_flags=["--interval", "5ms", *repeat], inference_flags=shadow)
         while not job.processes["inference-0"].updates() and job.processes["controller"].code is None:
             time.sleep(0.005)
         for engine in chance.sample(range(3), chance.choice([1, 2])):
             time.sleep(chance.uniform(0, 0.3))
             job.kill(f"inference-{2 * engine + chance.choice([0, 1])}")
             lost |= {2 * engine, 2 * engine + 1}
-        again = come_again(job, chance, sorted(lost), ["--checksums", *shadow, *flags], updates)
+        again = come_again(job, chance, sorted(lost), ["--checksums", *FEW, *shadow, *flags], updates)
         codes = job.wait(60)
         for rank, name in [*((rank, f"inference-{rank}") for rank in range(job.inference)), *again]:
             versions = complete(job.digests(rank, name), expected.digests(1)[0])
@@ -148,7 +151,7 @@ def lose_engines(number, folder, model, expected, known):
 
 
 def test_sweep__engines_that_are_lost_leave_and_all_others_do_every_update(tmp_path, models):
-    expected, known = jobs.expected(models["qwen2"], ENGINES), {}
+    expected, known = jobs.expected(models["qwen2"], ENGINES, 20), {}
     for number in range(KILLS // 20):
         assert lose_engines(number, tmp_path / str(number), models["qwen2"], expected, known) == []
     assert not jobs.leftovers()
@@ -159,11 +162,12 @@ def lose_controllers(number, folder, model, expected, known):
     engine too, at any moment, which is started again when there is a controller. Complaints."""
     chance, updates = random.Random(SEED * 1000037 + number), 400
     flags, shadow, loses = chance.choice(WAYS), chance.choice([[], ["--shadow"]]), number % 2
-    options = ["--orphan", "60s", "--heartbeat", "100ms", "--lost-after", "1s", *(["--on-loss", "continue"] if loses else [])]
+    options = ["--orphan", "60s", "--heartbeat", "100ms", "--lost-after", "1s", *(["--on-loss", "continue"] if loses else []),
+               *chance.choice(DELTA)]
     complaints, again, moments = [], [], 1 if loses else chance.choice([1, 2, 3])
     with jobs.Job(folder, model, TRAIN, "engines=2,tp=2") as job:
         job.controller(*options, name="controller0")
-        job.workers("--checksums", *flags, updates=updates, trainer_flags=["--interval", "10ms"], inference_flags=shadow)
+        job.workers("--checksums", *FEW, *flags, updates=updates, trainer_flags=["--interval", "10ms"], inference_flags=shadow)
         while not job.processes["inference-0"].updates() and job.processes["controller0"].code is None:
             time.sleep(0.005)
         steps = [f"controller{turn}" for turn in range(moments)]
@@ -177,7 +181,7 @@ def lose_controllers(number, folder, model, expected, known):
                 time.sleep(chance.choice([0, chance.uniform(0, 1.5)]))
                 job.controller(*options, bind=job.address, name=f"controller{int(name[-1]) + 1}")
         for rank in (2, 3) if loses else ():
-            job.worker("inference", rank, "--checksums", *shadow, *flags, updates=updates, name=f"again-{rank}")
+            job.worker("inference", rank, "--checksums", *FEW, *shadow, *flags, updates=updates, name=f"again-{rank}")
             again.append((rank, f"again-{rank}"))
         codes = job.wait(60)
         for rank, name in [*((rank, f"inference-{rank}") for rank in range(2 if loses else 4)), *again]:
@@ -194,7 +198,7 @@ def lose_controllers(number, folder, model, expected, known):
 
 
 def test_sweep__controllers_that_are_lost_are_replaced_and_all_do_every_update(tmp_path, models):
-    expected, known = jobs.expected(models["qwen2"], "engines=2,tp=2"), {}
+    expected, known = jobs.expected(models["qwen2"], "engines=2,tp=2", 20), {}
     for number in range(KILLS // 40):
         assert lose_controllers(number, tmp_path / str(number), models["qwen2"], expected, known) == []
     assert not jobs.leftovers()
@@ -207,8 +211,8 @@ def lose_trainers(number, folder, model, infer, expected, known):
     flags, shadow, repeat = chance.choice(WAYS), chance.choice([[], ["--shadow"]]), chance.choice([[], ["--repeat"]])
     train, complaints, names = chance.choice([TRAIN, "world=2,fsdp=2,source=sharded"]), [], ["trainer-0", "trainer-1"]
     with jobs.Job(folder, model, train, infer) as job:
-        job.controller("--on-loss", "continue", "--commit", chance.choice(["engine", "rank"]))
-        job.workers("--checksums", *flags, updates=updates, trainer_flags=["--interval", "10ms", *repeat], inference_flags=shadow)
+        job.controller("--on-loss", "continue", "--commit", chance.choice(["engine", "rank"]), *chance.choice(DELTA))
+        job.workers("--checksums", *FEW, *flags, updates=updates, trainer_flags=["--interval", "10ms", *repeat], inference_flags=shadow)
         while not job.processes["inference-0"].updates() and job.processes["controller"].code is None:
             time.sleep(0.005)
         losses = chance.choice([1, 2, 3])
@@ -218,7 +222,7 @@ def lose_trainers(number, folder, model, infer, expected, known):
             job.kill(names[rank])
             time.sleep(chance.choice([0, chance.uniform(0, 0.5)]))
             names[rank] = f"again{turn}-{rank}"
-            job.worker("trainer", rank, "--checksums", "--interval", "10ms", *repeat, *flags, updates=updates, name=names[rank])
+            job.worker("trainer", rank, "--checksums", *FEW, "--interval", "10ms", *repeat, *flags, updates=updates, name=names[rank])
         codes = job.wait(60)
         for rank in range(job.inference):
             versions = complete(job.digests(rank), expected.digests(1)[0])
@@ -233,7 +237,7 @@ def lose_trainers(number, folder, model, infer, expected, known):
 
 def test_sweep__trainers_that_are_lost_are_replaced_and_no_rank_shows_a_mixture(tmp_path, models):
     infer = "engines=2,tp=2"
-    expected, known = jobs.expected(models["qwen2"], infer), {}
+    expected, known = jobs.expected(models["qwen2"], infer, 20), {}
     for number in range(KILLS // 40):
         complaints = lose_trainers(number, tmp_path / str(number), models["qwen2"], infer, expected, known)
         assert not complaints, "\n".join(complaints)
