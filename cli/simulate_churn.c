@@ -10,25 +10,12 @@
 #include "cli/shown.h"
 #include "cli/simulate_view.h"
 
-#include <stdio.h>
+#include <inttypes.h>
 
 static const struct grid_column columns[] = {
 	COLUMN("change", -16), COLUMN("trainers", 9), COLUMN("engines", 8),    COLUMN("routes", 9),
 	COLUMN("update", 11),  COLUMN("largest", 10), COLUMN("imbalance", 10), COLUMN("moved", 8),
 };
-
-static const char *percent(const struct churn_step *step, char out[TEXT_SHORT_BYTES])
-{
-	snprintf(out, TEXT_SHORT_BYTES, "%.1f %%",
-		 step->bytes ? 100 * (double)step->moved_bytes / (double)step->bytes : 0);
-	return out;
-}
-
-static const char *number(uint64_t value, char out[TEXT_SHORT_BYTES])
-{
-	snprintf(out, TEXT_SHORT_BYTES, "%llu", (unsigned long long)value);
-	return out;
-}
 
 void simulate_churn_print(const struct churn *churn)
 {
@@ -37,16 +24,17 @@ void simulate_churn_print(const struct churn *churn)
 	grid_begin(&grid, columns, ARRAY_SIZE(columns));
 	for (size_t i = 0; i < churn->steps.count; i++) {
 		const struct churn_step *step = &churn->steps.items[i];
-		char imbalance[TEXT_SHORT_BYTES];
+		double moved =
+			step->bytes ? 100 * (double)step->moved_bytes / (double)step->bytes : 0;
 
-		snprintf(imbalance, sizeof(imbalance), "%.3f", step->imbalance);
-		grid_row(&grid,
-			 (const char *[]){
-				 i ? step->change : "(all)", number(step->trainers, TEXT_HERE),
-				 number(step->engines, TEXT_HERE), number(step->routes, TEXT_HERE),
-				 simulate_seconds(step->makespan_seconds, TEXT_HERE),
-				 BYTES_TEXT(step->largest_bytes), imbalance,
-				 i ? percent(step, TEXT_HERE) : ""});
+		grid_row(&grid, (const char *[]){
+					i ? step->change : "(all)", grid_cell("%u", step->trainers),
+					grid_cell("%u", step->engines),
+					grid_cell("%" PRIu64, step->routes),
+					simulate_seconds(step->makespan_seconds, TEXT_HERE),
+					BYTES_TEXT(step->largest_bytes),
+					grid_cell("%.3f", step->imbalance),
+					i ? grid_cell("%.1f %%", moved) : ""});
 	}
 	grid_end(&grid);
 }

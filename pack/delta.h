@@ -23,14 +23,15 @@
 #include <stdint.h>
 
 #define DELTA_CHUNK_BYTES 8192u
+#define DELTA_SAME_BYTES  8u
 /* A chunk takes at most so many. */
 #define DELTA_CODED_MAX	  (DELTA_CHUNK_BYTES + 8u)
 
 /* Values of element_bytes (1, 2, 4) in bytes of memory, of DELTA_CHUNK_BYTES at most: a chunk into out, which has room for
- * DELTA_CODED_MAX. Answers the bytes of it; DELTA_SAME, at 8 of them, is told by delta_is_same. */
+ * DELTA_CODED_MAX. Answers the bytes of it. */
 size_t delta_code(const void *was, const void *is, size_t bytes, unsigned element_bytes, void *out);
 bool delta_is_same(const void *chunk);
-/* A chunk that says DELTA_SAME of span bytes, 8 bytes long. */
+/* A chunk that says DELTA_SAME of span bytes, DELTA_SAME_BYTES long. */
 void delta_same(void *chunk, uint32_t span);
 
 /* What comes from a peer, checked before anything is written: the bytes of memory that it is of, or 0, it is none. */

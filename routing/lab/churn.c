@@ -71,11 +71,19 @@ static int read_change(const struct problem *problem, const char *text, struct c
 
 static int make_change(struct state *state, const char *text, struct error *error)
 {
+	const struct problem *problem = state->first->problem;
 	struct change change = {0};
-	int rc = read_change(state->first->problem, text, &change, error);
+	const bool *away;
+	int rc = read_change(problem, text, &change, error);
 
 	if (rc)
 		return rc;
+	away = change.role == ROLE_TRAINER ? problem->trainer_away : problem->inference_away;
+	if (away && away[change.first])
+		return error_set(
+			error, ERROR_USAGE,
+			"--churn: '%s': it was away when the plan was made, which says nothing of it",
+			text);
 	if (state->lost[change.role][change.first] != change.back)
 		return error_set(error, ERROR_USAGE, "--churn: '%s': it is %s", text,
 				 change.back ? "here already" : "lost already");
@@ -112,8 +120,8 @@ static int shares_of(const struct table *table, struct share **shares, size_t *c
 					      route->bytes};
 	}
 	qsort(*shares, table->route_count, sizeof(**shares), compare_shares);
-	for (size_t r = 0; r < table->route_count;
-	     r++) { /* a unit that is cut has several routes of one trainer */
+	/* a unit that is cut has several routes of one trainer */
+	for (size_t r = 0; r < table->route_count; r++) {
 		if (*count && compare_shares(&(*shares)[*count - 1], &(*shares)[r]) == 0)
 			(*shares)[*count - 1].bytes += (*shares)[r].bytes;
 		else
@@ -242,19 +250,30 @@ static int one(struct churn *churn, struct state *state, const char *change, str
 	return rc;
 }
 
+/* Who was away when the plan was made. */
+static bool *lost_at_first(struct pool *pool, const bool *away, uint32_t count)
+{
+	bool *lost = pool_array(pool, count, sizeof(*lost));
+
+	if (lost && away)
+		memcpy(lost, away, count * sizeof(*lost));
+	return lost;
+}
+
 int churn_run(struct churn *churn, const struct table *table, const struct policy *policy,
 	      const struct plan_options *plan, const struct simulate_options *options,
 	      const char *changes, struct error *error)
 {
+	const struct problem *problem = table->problem;
 	struct state state = {.first = table, .policy = policy, .plan = plan, .options = *options};
 	char *copy = memory_string(changes), *at = copy, *change;
 	int rc;
 
 	state.options.record = false;
 	state.lost[ROLE_TRAINER] =
-		pool_array(&state.pool, table->problem->trainer_count, sizeof(bool));
+		lost_at_first(&state.pool, problem->trainer_away, problem->trainer_count);
 	state.lost[ROLE_INFERENCE] =
-		pool_array(&state.pool, table->problem->inference_count, sizeof(bool));
+		lost_at_first(&state.pool, problem->inference_away, problem->inference_count);
 	rc = copy && pool_ok(&state.pool) ? one(churn, &state, NULL, error)
 					  : memory_error(error, "comparing plans", strlen(changes));
 	while (!rc && (change = strsep(&at, ",")))

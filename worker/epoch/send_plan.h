@@ -151,10 +151,12 @@ static inline uint64_t source_part(const struct send_source *source, uint32_t pa
 	return left < source->part_bytes ? left : source->part_bytes;
 }
 
-/* Can the processor read what its rows are posted from? */
+/* Do its parts lie somewhere as they are sent, where the processor can read them? */
 static inline bool send_plan_readable(const struct send_plan *plan, const struct send_source *source)
 {
-	return !plan->device || (!plan->ring_on_device && (source->slots || source->follows || plan->full));
+	if (plan->device)
+		return !plan->ring_on_device && (source->slots || source->follows || plan->full);
+	return !source->gathers || plan->full;
 }
 
 /* Does it land, and can the processor read what is posted of it? Then parts of less than MERGE_BYTES go out many to a write. */

@@ -337,7 +337,6 @@ static void note_sent(struct sender *sender, const struct step *step, const stru
 	for (uint32_t i = 0; i < step->group; i++) {
 		const struct send_source *source = &plan->sources[step->group_first + i];
 		const unsigned char *packed = into->memory[i];
-		bool rows = !packed && source->gathers;
 		uint64_t from;
 
 		source_part(source, step->part, &from);
@@ -345,9 +344,8 @@ static void note_sent(struct sender *sender, const struct step *step, const stru
 			packed = plan->scratch + source->scratch + from;
 		else if (!packed)
 			packed = (const unsigned char *)sender->data[source->tensor] +
-				 source->pack.runs.offset + (rows ? 0 : from);
-		sent_note(&sender->sent, step->group_first + i, step->part, packed,
-			  rows ? &source->pack.runs : NULL);
+				 source->pack.runs.offset + from;
+		sent_note(&sender->sent, step->group_first + i, step->part, packed);
 	}
 }
 

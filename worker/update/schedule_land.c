@@ -133,9 +133,8 @@ bool schedule_landed(struct schedule *schedule, struct task *task, uint32_t peer
 	task->landed += entry->bytes;
 	if (entry->coded) {
 		task->run++;
-		schedule->counts.saved_bytes +=
-			(uint64_t)entry->bytes -
-			entry->coded; /* of a run it may be less than none */
+		/* of a run that may be less than none, of a part it is not */
+		schedule->counts.saved_bytes += (uint64_t)entry->bytes - entry->coded;
 	}
 	window->states[task->entry % WINDOW_ENTRIES].written = true;
 	while (window->first_id + window->posted < window->ring.next &&
@@ -311,7 +310,6 @@ const struct sent_block *schedule_delta(const struct schedule *schedule, const s
 	const struct sent_block *block =
 		schedule->options.sent ? &schedule->options.sent->blocks[number] : NULL;
 
-	/* while it is packed by another task, that is what it may become */
 	return block && schedule->links[plan->rows[row].peer].deltas &&
 			       schedule->blocks[number] == BLOCK_PACKED && block->runs
 		       ? block

@@ -35,12 +35,6 @@ static uint64_t coded_max(uint64_t bytes)
 	return bytes / 8 * 5 + 8;
 }
 
-/* The coder writes a chunk before it is known how long it is. */
-static uint64_t coded_room(uint64_t bytes)
-{
-	return coded_max(bytes) + (bytes < DELTA_CHUNK_BYTES ? bytes + 8 : DELTA_CODED_MAX);
-}
-
 /* Two runs one after the other are more than one together might be. */
 static uint32_t run_max(uint64_t bytes)
 {
@@ -69,7 +63,7 @@ static void lay_out(struct sent *sent, uint64_t *coded, uint64_t *runs)
 						    .coded_max = coded_max(bytes),
 						    .first_run = (uint32_t)*runs,
 						    .run_max = run_max(bytes)};
-			*coded += coded_room(bytes);
+			*coded += coded_max(bytes);
 			*runs += run_max(bytes);
 		}
 	}
@@ -155,11 +149,14 @@ static bool is_worth_it(const struct coding *coding, uint64_t done)
 	return coding->used <= done / 8 * 5 + most / 16 + DELTA_CODED_MAX;
 }
 
-/* Behind the last run, or a new one. */
-static bool add(struct coding *coding, uint64_t from, uint32_t span, uint32_t bytes)
+/* A chunk of that many bytes, of `span`: behind the last run, or a new one. False: there is no room. */
+static bool add(struct coding *coding, uint64_t from, uint32_t span, const void *chunk,
+		uint32_t bytes)
 {
-	struct sent_run *runs = &coding->sent->runs[coding->block->first_run];
+	struct sent *sent = coding->sent;
+	struct sent_run *runs = &sent->runs[coding->block->first_run];
 	struct sent_run *run = coding->runs ? &runs[coding->runs - 1] : NULL;
+	uint64_t at = coding->block->coded_at + coding->used;
 
 	if (coding->used + bytes > coding->block->coded_max)
 		return false;
@@ -167,31 +164,23 @@ static bool add(struct coding *coding, uint64_t from, uint32_t span, uint32_t by
 		if (coding->runs == coding->block->run_max)
 			return false;
 		run = &runs[coding->runs++];
-		*run = (struct sent_run){.from = from,
-					 .at = coding->block->coded_at + coding->used};
+		*run = (struct sent_run){.from = from, .at = at};
 	}
+	memcpy(sent->coded + at, chunk, bytes);
 	run->span += span;
 	run->bytes += bytes;
 	coding->used += bytes;
 	return true;
 }
 
-static unsigned char *place(const struct coding *coding)
-{
-	return coding->sent->coded + coding->block->coded_at + coding->used;
-}
-
 static bool flush_same(struct coding *coding, uint64_t end)
 {
+	unsigned char chunk[DELTA_SAME_BYTES];
 	uint32_t same = coding->same;
 
-	if (!same)
-		return true;
 	coding->same = 0;
-	if (coding->used + 8 > coding->block->coded_max)
-		return false;
-	delta_same(place(coding), same);
-	return add(coding, end - same, same, 8);
+	delta_same(chunk, same);
+	return !same || add(coding, end - same, same, chunk, sizeof(chunk));
 }
 
 /* What of the chunk differs, and `last` after it. False: it is no use to go on. */
@@ -206,34 +195,16 @@ static bool code(struct coding *coding, uint64_t from, unsigned char *last, cons
 		return true;
 	}
 	delta_apply(chunk, length, element_bytes, last);
-	if (!flush_same(coding, from) || coding->used + length > coding->block->coded_max ||
-	    !is_worth_it(coding, from - coding->begin))
-		return false;
-	memcpy(place(coding), chunk, length);
-	return add(coding, from, bytes, (uint32_t)length);
+	return flush_same(coding, from) && is_worth_it(coding, from - coding->begin) &&
+	       add(coding, from, bytes, chunk, (uint32_t)length);
 }
 
-static const unsigned char *gather(const unsigned char *first, const struct runs *rows,
-				   uint64_t from, uint64_t bytes, unsigned char *to)
-{
-	const struct spread spread = {rows->row_bytes, rows->stride_bytes};
-	uint64_t n, place;
-
-	for (uint64_t done = 0; done < bytes; done += n) {
-		n = spread_next(&spread, from + done, bytes - done, &place);
-		memcpy(to + done, first + place, n);
-	}
-	return to;
-}
-
-void sent_note(struct sent *sent, uint32_t index, uint32_t part, const void *memory,
-	       const struct runs *rows)
+void sent_note(struct sent *sent, uint32_t index, uint32_t part, const void *memory)
 {
 	const struct send_source *of = &sent->plan->sources[index];
 	struct sent_source *source = &sent->sources[index];
 	struct sent_block *block = &sent->blocks[of->first_block + part];
 	struct coding coding = {.sent = sent, .block = block};
-	unsigned char gathered[DELTA_CHUNK_BYTES];
 	uint64_t begin, bytes, n;
 	bool codes = source->codes;
 
@@ -246,8 +217,6 @@ void sent_note(struct sent *sent, uint32_t index, uint32_t part, const void *mem
 		const unsigned char *is = (const unsigned char *)memory + done;
 
 		n = bytes - done < DELTA_CHUNK_BYTES ? bytes - done : DELTA_CHUNK_BYTES;
-		if (rows)
-			is = gather(memory, rows, begin + done, n, gathered);
 		if (codes)
 			codes = code(&coding, begin + done, last, is, (uint32_t)n,
 				     source->element_bytes);

@@ -65,7 +65,7 @@ int sent_open(struct sent *sent, const struct send_plan *plan, struct error *err
 void sent_close(struct sent *sent);
 /* A version begins; `ended`: the last one that was ended, 0: none was. */
 void sent_begin(struct sent *sent, uint64_t version, uint64_t ended);
-/* A part is packed, and lies in `memory`; or, with `rows`, the source does, from there on in those. */
-void sent_note(struct sent *sent, uint32_t source, uint32_t part, const void *memory, const struct runs *rows);
+/* A part is packed, and lies in `memory`. */
+void sent_note(struct sent *sent, uint32_t source, uint32_t part, const void *memory);
 
 #endif

@@ -112,10 +112,10 @@ int waiter_verify(struct waiter *waiter, uint64_t version, struct error *error);
  * told unless it has ended. After an error that is not broken it goes on where it was. */
 int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *broken, struct error *error);
 void waiter_forget(struct waiter *waiter, uint32_t p);
-/* take_delta.c: the memory holds that version now, or no version. */
+/* take_delta.c: none yet; and then, that version. */
 int waiter_base_open(struct waiter *waiter, struct error *error);
 void waiter_base_note(struct waiter *waiter, uint64_t version);
-/* A version whose sums differ: whatever the cause, nothing is sent on top of it any more. */
+/* The sums of a version differ: where something was put on top of the one before, nothing is any more. */
 void waiter_base_distrust(struct waiter *waiter);
 /* What that trainer is told with its permission. */
 uint64_t waiter_base(struct waiter *waiter, uint32_t p);
