@@ -101,9 +101,11 @@ static void abort_all(struct rig *rig, uint64_t version, bool one_ends)
 	const void *data[RIG_TENSORS] = {rig->tensors[0], rig->tensors[1], rig->tensors[2]};
 	weft_error error = WEFT_ERROR_INIT;
 
+	/* Both have begun before one gives up: who comes to an engine after that waits for its next. */
 	rig_wait_begin(rig, version, 0);
-	for (uint32_t i = 0; i < rig->options.trainers; i++) {
+	for (uint32_t i = 0; i < rig->options.trainers; i++)
 		rig_ok(weft_update_begin(rig->trainers[i], version, &error), &error);
+	for (uint32_t i = 0; i < rig->options.trainers; i++) {
 		rig_ok(host_write_all(rig->trainers[i], data, &error), &error);
 		if (one_ends && !i)
 			rig_ok(weft_update_end(rig->trainers[i], &error), &error);
