@@ -246,9 +246,10 @@ bool epoch_all_connected(const struct epoch *epoch)
 	return epoch->at[LEG_CONNECTED] == epoch->count;
 }
 
-void epoch_adopt(struct epoch *epoch)
+void epoch_adopt(struct epoch *epoch, bool same)
 {
 	epoch->adopted = true;
+	epoch->foreign = !same;
 	for (uint32_t i = 0; i < epoch->count; i++) {
 		struct party *party = &epoch->parties[i];
 

@@ -53,7 +53,8 @@ struct epoch {
 	uint32_t trainers, count, capacity;
 	struct party *parties;
 	uint32_t at[LEG_COUNT];       /* parties at each */
-	bool adopted;                 /* its parties ran by it before: their endpoints were exchanged elsewhere */
+	bool adopted;                 /* its parties ran before it was made: their endpoints were exchanged elsewhere */
+	bool foreign;                 /* .. and by another plan than this one */
 	struct topology *reported;    /* by the workers, where the plan uses that */
 	struct problem *problem;
 	struct table *table;          /* NULL until planned */
@@ -79,9 +80,10 @@ int epoch_new(struct epoch **epoch, uint64_t number, uint32_t attempt, uint32_t 
 void epoch_add(struct epoch *epoch, struct worker *worker);
 /* The same, of one that has left: `worker` was the last one there. planned: the plan is to be as if it had not. */
 void epoch_add_away(struct epoch *epoch, struct worker *worker, bool planned);
-/* When all are added. Says in the log how many report no NIC, if that counts. */
-int epoch_plan(struct epoch *epoch, const struct epoch_rules *rules, struct actions *actions,
-	       struct error *error);
+/* When all are added. before: the one that it follows, whose plan is kept where it can be (routing/plan/keep.h); NULL: none. Says in
+ * the log how many report no NIC, if that counts. */
+int epoch_plan(struct epoch *epoch, const struct epoch *before, const struct epoch_rules *rules,
+	       struct actions *actions, struct error *error);
 void epoch_free(struct epoch **epoch);
 
 /* Tensors held but wanted by nobody: how many, and some of their names. */
@@ -98,8 +100,8 @@ int epoch_peers(const struct epoch *epoch, uint32_t party, struct message_peers 
 /* Leg 3. */
 void epoch_connected(struct epoch *epoch, uint32_t party);
 bool epoch_all_connected(const struct epoch *epoch);
-/* Planned, and all of them have what they need. */
-void epoch_adopt(struct epoch *epoch);
+/* Planned, and all of them have what they need. same: by this plan. */
+void epoch_adopt(struct epoch *epoch, bool same);
 /* Its invariants, where asserts are on. */
 void epoch_check(const struct epoch *epoch, uint64_t now_ms);
 

@@ -173,14 +173,15 @@ static int check_hosts(const struct epoch *epoch, const struct epoch_rules *rule
 	return rc;
 }
 
-int epoch_plan(struct epoch *epoch, const struct epoch_rules *rules, struct actions *actions,
-	       struct error *error)
+int epoch_plan(struct epoch *epoch, const struct epoch *before, const struct epoch_rules *rules,
+	       struct actions *actions, struct error *error)
 {
 	struct plan_options options = rules->options;
 	int rc;
 
 	WEFT_ASSERT(!epoch->table);
 	WEFT_ASSERT_OP(epoch->count, ==, epoch->capacity);
+	options.before = before && !before->foreign ? before->table : NULL;
 	rc = build_problem(epoch, rules, error);
 	if (!rc && rules->topology_from_workers) {
 		rc = epoch_cluster(&epoch->reported, epoch, actions, error);

@@ -248,6 +248,7 @@ int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *p
 	WEFT_ASSERT_OP(index, <, epoch->count);
 	plan->attempt = epoch->attempt;
 	plan->digest = epoch->table->digest;
+	plan->follows = epoch->table->moved.follows;
 	plan->checksums = worker->declare.checksums;
 	plan->policy = memory_string(epoch->table->policy);
 	plan->order = memory_string(epoch->table->order);

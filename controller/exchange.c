@@ -86,6 +86,10 @@ static void announce(struct controller *controller)
 	    "plan of epoch %llu by %s, order %s: %zu routes, %zu pieces, %s, digest %s",
 	    (unsigned long long)epoch->number, table->policy, table->order, table->route_count,
 	    table->piece_count, bytes_text(total, bytes), digest_text(table->digest, digest));
+	if (table->moved.routes)
+		say(controller, false,
+		    "of its routes %llu, %s, are sent by other trainers than in the plan before",
+		    (unsigned long long)table->moved.routes, bytes_text(table->moved.bytes, bytes));
 	if (epoch_unwanted(epoch, &names, &unwanted))
 		no_memory(controller);
 	else if (unwanted)
@@ -134,7 +138,7 @@ static int make_epoch(struct epoch **epoch, struct controller *controller, struc
 			return -ERROR_MEMORY;
 		}
 	}
-	rc = epoch_plan(*epoch, &controller->rules, controller->actions, why);
+	rc = epoch_plan(*epoch, controller->epoch, &controller->rules, controller->actions, why);
 	if (rc)
 		epoch_free(epoch);
 	return rc;
@@ -168,14 +172,18 @@ static void go_all(struct controller *controller)
 	returns_maybe_begin(controller);
 }
 
-/* They run by that plan: there is nothing to exchange. */
-static void take_over(struct controller *controller)
+/* They run by that plan, so there is nothing to exchange; or by one that followed others, which nobody can make again: then the
+ * job pauses for this one. */
+static void take_over(struct controller *controller, bool same)
 {
-	epoch_adopt(controller->epoch);
-	say(controller, true,
-	    "takes over a job that runs, %.1f s after it was started: all have the plan that they had",
-	    (double)(controller->now_ms - controller->started_ms) / 1000.0);
+	epoch_adopt(controller->epoch, same);
+	say(controller, true, "takes over a job that runs, %.1f s after it was started: %s",
+	    (double)(controller->now_ms - controller->started_ms) / 1000.0,
+	    same ? "all have the plan that they had"
+		 : "who came and went has shaped its plan, so it pauses for one of those who are here");
 	go_all(controller);
+	if (!same)
+		returns_begin(controller);
 }
 
 static int plan_over(struct epoch **epoch, struct controller *controller, const struct slot *first,
@@ -258,7 +266,7 @@ void exchange_begin(struct controller *controller)
 	patience_begin(&controller->patience, controller->now_ms);
 	announce(controller);
 	if (runs) {
-		take_over(controller);
+		take_over(controller, takeover_same(runs, epoch));
 		return;
 	}
 	for (uint32_t i = 0; !rc && i < members->count; i++)

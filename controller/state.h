@@ -265,6 +265,8 @@ bool takeover_can_do_without(const struct controller *controller, const struct s
 /* All are here: who does not run has left, or it is an error. */
 int takeover_prepare(struct controller *controller, const struct slot *first, struct error *why);
 /* This plan is theirs. */
+bool takeover_same(const struct slot *first, const struct epoch *epoch);
+/* The same, or theirs follows another one; else why not. */
 int takeover_compare(const struct slot *first, const struct epoch *epoch, struct error *why);
 
 /* declarations.c */

@@ -8,7 +8,8 @@
  *   newcomers  hello ── declare ───────────────────────┘  (engines that died meanwhile, and were started again)
  *
  * What workers declare and the options of this controller make the plan, so it is made again, and must be theirs, bit for bit:
- * then nothing is sent but `go`, and the job runs as it did. An engine of which not all ranks run counts as one that has left:
+ * then nothing is sent but `go`, and the job runs as it did. A plan that follows another one (routing/plan/keep.h) nobody can make
+ * again, so that job pauses for a new one at once. An engine of which not all ranks run counts as one that has left:
  * its new processes come in as others do that come back (returns.c).
  */
 #include "controller/state.h"
@@ -140,11 +141,16 @@ int takeover_prepare(struct controller *controller, const struct slot *first, st
 	return rc;
 }
 
+bool takeover_same(const struct slot *first, const struct epoch *epoch)
+{
+	return digest_equal(hello_of(first)->plan, epoch->table->digest);
+}
+
 int takeover_compare(const struct slot *first, const struct epoch *epoch, struct error *why)
 {
 	char theirs[DIGEST_TEXT_BYTES], ours[DIGEST_TEXT_BYTES], who[WORKER_TEXT_BYTES];
 
-	if (digest_equal(hello_of(first)->plan, epoch->table->digest))
+	if (takeover_same(first, epoch) || hello_of(first)->follows)
 		return 0;
 	return error_set(
 		why, ERROR_CONFLICT,

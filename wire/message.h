@@ -76,6 +76,7 @@ struct message_hello {
 	uint64_t pid;
 	uint32_t attempt;          /* it runs, by the plan of that attempt, and its controller was lost; 0: it does not */
 	struct digest plan;        /* that plan's */
+	bool follows;              /* .. which was made from the one before it, so its controller alone could make it */
 	struct member *away;       /* who was when it was made: the first rank of each */
 	size_t away_count;
 };
@@ -191,6 +192,7 @@ struct plan_row {
 struct message_plan {
 	uint32_t attempt;
 	struct digest digest;      /* of the whole routing table */
+	bool follows;              /* another plan, of which it keeps what it can: it is no function of who is here alone */
 	char *policy, *order;      /* names of rows: who sends what, and when */
 	bool checksums;
 	bool continues;            /* who is lost ends nobody else's work: --on-loss continue */

@@ -2,7 +2,7 @@
  *
  * message_plan.c -- a worker's own part of the routing table.
  *
- *   {"attempt":1, "digest":bin16, "policy":"greedy", "order":"rotated",
+ *   {"attempt":1, "digest":bin16, "follows":false, "policy":"greedy", "order":"rotated",
  *    "checksums":false, "continues":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "repeat":0, "peers":[..],
  *    "rows":[..]}
  *
@@ -62,6 +62,7 @@ static const struct codec_record row_record = {CODEC_RECORD_OF(struct plan_row, 
 static const struct codec_field plan_fields[] = {
 	FIELD_U32(struct message_plan, attempt, UINT32_MAX),
 	FIELD_DIGEST(struct message_plan, digest),
+	FIELD_BOOL(struct message_plan, follows),
 	FIELD_TEXT(struct message_plan, policy, LIMIT_NAME_BYTES),
 	FIELD_TEXT(struct message_plan, order, LIMIT_NAME_BYTES),
 	FIELD_BOOL(struct message_plan, checksums),

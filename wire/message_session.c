@@ -18,7 +18,7 @@ static const struct codec_field member_fields[] = {
 const struct codec_record message_member_record = {CODEC_RECORD_OF(struct member, member_fields)};
 
 /* {"role":0, "rank":3, "incarnation":0x9f.., "host":"n1", "host_id":"5c4e..", "pid":4711, "attempt":0, "plan":bin16,
- *  "away":[[role, rank], ..]} */
+ *  "follows":false, "away":[[role, rank], ..]} */
 static const struct codec_field hello_fields[] = {
 	FIELD_U32(struct message_hello, role, ROLE_COUNT - 1),
 	FIELD_U32(struct message_hello, rank, LIMIT_RANKS - 1),
@@ -28,6 +28,7 @@ static const struct codec_field hello_fields[] = {
 	FIELD_U64(struct message_hello, pid),
 	FIELD_U32(struct message_hello, attempt, UINT32_MAX),
 	FIELD_DIGEST(struct message_hello, plan),
+	FIELD_BOOL(struct message_hello, follows),
 	FIELD_LIST(struct message_hello, away, away_count, struct member, message_member_record,
 		   LIMIT_RANKS),
 };

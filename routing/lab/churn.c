@@ -24,6 +24,11 @@ struct state {
 	bool *lost[ROLE_COUNT];
 	struct share *shares; /* of the plan before */
 	size_t share_count;
+	struct planned {
+		struct problem_without without;
+		struct table *table; /* NULL: none */
+	} plans[2];		     /* that plan, and room for the next */
+	uint32_t last;
 };
 
 static uint32_t width(const struct problem *problem)
@@ -196,12 +201,18 @@ static int measure(struct state *state, const struct table *table, const bool *w
 	return rc;
 }
 
+static void forget(struct planned *plan)
+{
+	table_free(&plan->table);
+	problem_without_fini(&plan->without);
+}
+
 static int plan_and_measure(struct state *state, const bool *was_here, struct churn_step *step,
 			    struct error *error)
 {
 	const struct problem *problem = state->first->problem;
-	struct problem_without without;
-	struct table *table = NULL;
+	struct plan_options options = *state->plan;
+	struct planned *next = &state->plans[!state->last];
 	int rc;
 
 	for (uint32_t t = 0; t < problem->trainer_count; t++)
@@ -210,16 +221,17 @@ static int plan_and_measure(struct state *state, const bool *was_here, struct ch
 		step->engines += !state->lost[ROLE_INFERENCE][r];
 	if (!step->trainers)
 		return error_set(error, ERROR_ABORTED, "no trainer is left");
-	rc = problem_without(&without, problem, state->lost, error);
+	forget(next);
+	rc = problem_without(&next->without, problem, state->lost, error);
 	if (rc) {
 		error->code = error->code == ERROR_UNSOURCED ? ERROR_ABORTED : error->code;
 		return -(int)error->code;
 	}
-	rc = table_plan(&table, &without.problem, state->policy, state->plan, error);
+	options.before = state->plans[state->last].table;
+	rc = table_plan(&next->table, &next->without.problem, state->policy, &options, error);
 	if (!rc)
-		rc = measure(state, table, was_here, step, error);
-	table_free(&table);
-	problem_without_fini(&without);
+		rc = measure(state, next->table, was_here, step, error);
+	state->last = !state->last;
 	return rc;
 }
 
@@ -278,6 +290,8 @@ int churn_run(struct churn *churn, const struct table *table, const struct polic
 					  : memory_error(error, "comparing plans", strlen(changes));
 	while (!rc && (change = strsep(&at, ",")))
 		rc = one(churn, &state, change, error);
+	forget(&state.plans[0]);
+	forget(&state.plans[1]);
 	memory_free(state.shares);
 	memory_free(copy);
 	pool_free(&state.pool);

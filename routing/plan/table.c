@@ -3,6 +3,7 @@
 
 #include "base/array.h"
 #include "base/assert.h"
+#include "routing/plan/keep.h"
 #include "routing/plan/path.h"
 #include "routing/plan/order.h"
 #include <endian.h>
@@ -109,10 +110,11 @@ int plan_options_check(const struct policy *policy, const struct plan_options *o
 		options->sessions_max, policy->name);
 }
 
-static int decide(struct units *units, uint32_t **trainer, const struct problem *problem,
+static int decide(struct table *table, struct units *units, uint32_t **trainer,
 		  const struct policy *policy, const struct plan_options *options,
 		  struct error *error)
 {
+	const struct problem *problem = table->problem;
 	int rc = plan_options_check(policy, options, error);
 
 	if (rc)
@@ -120,7 +122,10 @@ static int decide(struct units *units, uint32_t **trainer, const struct problem 
 	*trainer = memory_alloc(units->count * sizeof(**trainer));
 	if (!*trainer)
 		return memory_error(error, "planning routes", units->count * sizeof(**trainer));
-	return policy->assign(problem, options, units, trainer, error);
+	rc = policy->assign(problem, options, units, trainer, error);
+	if (rc || !options->before || !policy->keeps)
+		return rc;
+	return keep_assign(options->before, problem, units, *trainer, &table->moved, error);
 }
 
 static int fill(struct table *table, const struct units *units, const uint32_t *trainer,
@@ -172,7 +177,7 @@ int table_plan(struct table **out, const struct problem *problem, const struct p
 	table->sessions_max = options->sessions_max;
 	rc = units_build(&units, problem, error);
 	if (!rc)
-		rc = decide(&units, &trainer, problem, policy, options, error);
+		rc = decide(table, &units, &trainer, policy, options, error);
 	if (!rc)
 		rc = fill(table, &units, trainer, error);
 	if (!rc)

@@ -30,6 +30,12 @@ struct route {
 	uint64_t bytes;
 };
 
+/* Of a plan that follows another one: what another trainer sends than before, of what was sent before. */
+struct table_moved {
+	bool follows;
+	uint64_t routes, bytes;
+};
+
 struct table {
 	const struct problem *problem; /* borrowed */
 	const char *policy, *order;    /* static names */
@@ -39,6 +45,7 @@ struct table {
 	size_t route_count;
 	struct route_piece *pieces;
 	size_t piece_count;
+	struct table_moved moved;      /* follows: as much as could be of the plan before was kept */
 	struct digest digest;          /* of labels, policy and routes; set by table_plan */
 };
 
@@ -47,6 +54,7 @@ struct plan_options {
 	const struct topology *topology; /* borrowed by the table; NULL: flat */
 	const struct order *order;       /* NULL: ORDER_DEFAULT */
 	uint32_t sessions_max;           /* inference ranks one trainer may write to; 0: any */
+	const struct table *before;      /* the plan that this one follows, of which policies that can keep what they can (keep.h); NULL: none */
 	struct explain *explain;         /* NULL: not asked (explain.h) */
 };
 
@@ -63,6 +71,7 @@ struct policy {
 	const char *rule;  /* one sentence, for --help and dumps */
 	policy_assign *assign;
 	bool limits_sessions; /* obeys sessions_max; others refuse it (ERROR_USAGE) */
+	bool keeps;           /* balances bytes of whole units, so a plan that follows another one may keep its routes */
 };
 
 #define POLICY_DEFAULT "greedy"

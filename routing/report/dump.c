@@ -98,6 +98,17 @@ static void write_away(struct json *json, const struct plan_labels *labels)
 	json_put_object_end(json);
 }
 
+static void write_moved(struct json *json, const struct table_moved *moved)
+{
+	if (!moved->follows)
+		return;
+	json_put_newline(json);
+	json_put_key_object(json, "moved");
+	json_put_key_u64(json, "routes", moved->routes);
+	json_put_key_u64(json, "bytes", moved->bytes);
+	json_put_object_end(json);
+}
+
 static void write_transformed(struct json *json, const struct source *source, uint32_t index)
 {
 	const struct problem_transformed *transformed = &source->transformed[index];
@@ -274,6 +285,7 @@ static void write_source(FILE *stream, const struct source *source, bool routes)
 	}
 	write_ranks(&json, source);
 	write_away(&json, &source->labels);
+	write_moved(&json, &source->labels.moved);
 	if (source->labels.pairs)
 		dump_put_pairs(&json, source->labels.pairs);
 	if (routes)
@@ -302,6 +314,7 @@ struct plan_labels table_labels(const struct table *table)
 		.trainer_stage = problem->trainer_stage,
 		.trainer_away = problem->trainer_away,
 		.inference_away = problem->inference_away,
+		.moved = table->moved,
 		.topology = table->topology && !table->topology->flat ? table->topology : NULL,
 		.pairs = problem->pairs,
 		.digest = table->digest,

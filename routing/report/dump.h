@@ -20,6 +20,7 @@ struct plan_labels {
 	uint32_t trainer_count, inference_count;
 	const uint32_t *trainer_stage;
 	const bool *trainer_away, *inference_away; /* who has no part in it; NULL: all have */
+	struct table_moved moved;
 	const struct topology *topology; /* NULL: flat */
 	const struct pairs *pairs;       /* NULL: one transport for all */
 	struct digest digest;

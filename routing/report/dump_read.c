@@ -32,7 +32,7 @@ static const char *const head_keys[] = {"schema", "policy",   "model",	   "train
 static const char *const keys[] = {"schema",	"policy",      "model",	    "train",
 				   "infer",	"trainers",    "inference", "summary",
 				   "digest",	"order|",      "away|",	    "sessions_max|",
-				   "topology|", "transports|", NULL};
+				   "topology|", "transports|", "moved|",    NULL};
 
 struct parse {
 	struct json_reader reader;
@@ -132,6 +132,24 @@ static void read_away(struct json_reader *r, struct dump *dump, json_t *root)
 	labels->trainer_away = read_away_ranks(r, dump, away, "trainers", labels->trainer_count);
 	labels->inference_away =
 		read_away_ranks(r, dump, away, "inference", labels->inference_count);
+}
+
+static void read_moved(struct json_reader *r, struct dump *dump, json_t *root)
+{
+	static const char *const known[] = {"routes", "bytes", NULL};
+	json_t *moved = json_object_get(root, "moved");
+	struct table_moved *labels = &dump->labels.moved;
+
+	if (!moved || r->failed)
+		return;
+	if (!json_is_object(moved)) {
+		json_refuse(r, "\"moved\" is no object");
+		return;
+	}
+	dump_keys(r, moved, known);
+	labels->follows = true;
+	if (!json_take_number(r, moved, "routes", 0, UINT64_MAX, &labels->routes))
+		json_take_number(r, moved, "bytes", 0, UINT64_MAX, &labels->bytes);
 }
 
 /* ---- routes ---- */
@@ -458,6 +476,7 @@ static int read_dump(struct parse *p)
 	else if (!p->dump->labels.pairs && json_object_get(p->root, "transports"))
 		json_refuse(r, "\"transports\" stand behind the routes; they have to come before");
 	read_away(r, p->dump, p->root);
+	read_moved(r, p->dump, p->root);
 	read_topology(r, p->dump, p->root);
 	rc = json_take_string(r, p->root, "digest", &digest);
 	if (!rc && !digest_parse(digest, &p->dump->labels.digest))

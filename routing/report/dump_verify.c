@@ -169,6 +169,7 @@ int dump_table(struct table **out, const struct dump *dump, struct problem *prob
 	table->order = dump->labels.order;
 	table->topology = dump->labels.topology;
 	table->sessions_max = dump->labels.sessions_max;
+	table->moved = dump->labels.moved;
 	table->routes = memory_zalloc(dump->route_count, sizeof(*table->routes));
 	table->pieces = memory_zalloc(dump->piece_count, sizeof(*table->pieces));
 	if (!table->routes || !table->pieces)

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainers that are lost to a job that goes on, and others that come in their place (--on-loss continue, docs/living.md)."""
+import json
 import os
+import shutil
 import signal
+import subprocess
 
 import job as jobs
 import pytest
@@ -54,6 +57,46 @@ def test_trainer__whose_part_others_hold_is_gone_on_without(tmp_path, models, wa
         all_is_right(job)
         assert "3 of 3 engines and 1 of 2 trainers are here from version" in job.processes["controller"].stderr
         assert "engines that were lost: 0 of 3, trainers: 1 of 2" in job.processes["controller"].stderr
+    assert not jobs.leftovers()
+
+
+def diff(job, *files):
+    done = subprocess.run([jobs.CONTROLLER.parent / "weft", "route", "diff", "--json", *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_plan__that_follows_another_moves_what_it_has_to_and_another_controller_makes_its_own(tmp_path, models):
+    flags = ["--on-loss", "continue", "--orphan", "60s", "--heartbeat", "200ms", "--lost-after", "2s"]
+    plans = [tmp_path / f"plan{number}.json" for number in range(3)]
+    with jobs.Job(tmp_path, models["qwen2"], "world=3,source=gathered", INFER) as job:
+        def saved(number, who):
+            until(lambda: f"3 of 3 engines {who}are here from version" in controller.stderr, job)
+            shutil.copy(tmp_path / "plan.json", plans[number])
+            return json.loads(plans[number].read_text())
+
+        controller = job.controller(*flags, "--dump", tmp_path / "plan.json")
+        for rank in range(3):
+            job.worker("trainer", rank, "--interval", "60ms", updates=UPDATES)
+        for rank in range(6):
+            job.worker("inference", rank, "--verify", "--shadow", updates=UPDATES)
+        until(lambda: len(job.processes["inference-2"].updates()) > 2, job)
+        shutil.copy(tmp_path / "plan.json", plans[0])
+        before = json.loads(plans[0].read_text())["summary"]["trainer_bytes"]
+        assert "moved" not in json.loads(plans[0].read_text())
+        job.kill("trainer-1")
+        lost = saved(1, "and 2 of 3 trainers ")
+        assert lost["moved"]["bytes"] == diff(job, plans[0], plans[1])["moved_bytes"] == before[1]
+        come_back(job)
+        back = saved(2, "")
+        assert back["moved"]["bytes"] == diff(job, plans[1], plans[2])["moved_bytes"] == back["summary"]["trainer_bytes"][1]
+        assert max(back["summary"]["trainer_bytes"]) <= 1.01 * max(before)
+        job.kill("controller")
+        job.wait(10, names=["controller"])
+        controller = job.controller(*flags, bind=job.address, name="other")
+        until(lambda: "so it pauses for one of those who are here" in controller.stderr, job)
+        until(lambda: "3 of 3 engines are here from version" in controller.stderr, job)
+        all_is_right(job, killed=("trainer-1", "controller"))
     assert not jobs.leftovers()
 
 

@@ -249,6 +249,19 @@ static void test_other_controller__takes_a_job_over_that_goes_on_without_a_train
 	simulation_update(s, 4);
 	simulation_run_for(s, 1000);
 	simulation_assert_all_at(s, 4);
+	/* whose plan follows the one without it: a controller more cannot make that one */
+	simulation_controller_kill(s);
+	simulation_run_for(s, 1000);
+	simulation_controller_start(s);
+	simulation_run_for(s, 8000);
+	simulation_expect(
+		s,
+		"*controller: takes over a job that runs, 0.5 s after it was started: who came and went has shaped its plan*\n");
+	simulation_update(s, 5);
+	simulation_run_for(s, 1000);
+	simulation_update(s, 5);
+	simulation_run_for(s, 1000);
+	simulation_assert_all_at(s, 5);
 	simulation_leave_all(s);
 	simulation_run_for(s, 1000);
 	simulation_assert_done(s);

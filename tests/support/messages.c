@@ -373,6 +373,7 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 {
 	to->attempt = number32(state);
 	to->digest = digest(state);
+	to->follows = coin(state);
 	to->policy = text(state);
 	to->order = text(state);
 	to->checksums = coin(state);
@@ -414,6 +415,7 @@ static void random_hello(struct message_hello *to, uint64_t *state)
 	to->pid = number(state);
 	to->attempt = number32(state);
 	to->plan = digest(state);
+	to->follows = coin(state);
 	to->away = list(&to->away_count, sizeof(*to->away), state);
 	for (size_t i = 0; i < to->away_count; i++)
 		to->away[i] = member(state);

@@ -180,6 +180,7 @@ static const char *plan_differs(const struct message_plan *a, const struct messa
 {
 	SAME_NUMBER(attempt);
 	SAME_DIGEST(digest);
+	SAME_NUMBER(follows);
 	SAME_TEXT(policy);
 	SAME_TEXT(order);
 	SAME_NUMBER(checksums);
@@ -210,6 +211,7 @@ static const char *hello_differs(const struct message *a, const struct message *
 	SAME_NUMBER(u.hello.pid);
 	SAME_NUMBER(u.hello.attempt);
 	SAME_DIGEST(u.hello.plan);
+	SAME_NUMBER(u.hello.follows);
 	SAME_EACH(u.hello.away, u.hello.away_count, away_differs);
 	return NULL;
 }

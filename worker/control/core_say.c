@@ -24,6 +24,7 @@ static void send_hello(struct worker_core *core)
 	if (core->adoption == ADOPTION_HELLO) {
 		message.u.hello.attempt = core->plan.u.plan.attempt;
 		message.u.hello.plan = core->plan.u.plan.digest;
+		message.u.hello.follows = core->plan.u.plan.follows;
 		message.u.hello.away = core->plan.u.plan.away;
 		message.u.hello.away_count = core->plan.u.plan.away_count;
 	}

@@ -79,7 +79,7 @@ static struct epoch *planned(struct pair *pair, uint64_t number, uint32_t attemp
 	assert_int_equal(epoch_new(&epoch, number, attempt, 1, 1), 0);
 	epoch_add(epoch, pair->workers[T0]);
 	epoch_add(epoch, pair->workers[I0]);
-	assert_int_equal(epoch_plan(epoch, &pair->rules, &pair->actions, NULL), 0);
+	assert_int_equal(epoch_plan(epoch, NULL, &pair->rules, &pair->actions, NULL), 0);
 	epoch_check(epoch, 0);
 	return epoch;
 }
@@ -222,7 +222,7 @@ static void test_epoch__a_pair_that_nothing_reaches_is_refused_with_what_both_ha
 	assert_int_equal(epoch_new(&epoch, 1, 1, 1, 1), 0);
 	epoch_add(epoch, pair->workers[T0]);
 	epoch_add(epoch, pair->workers[I0]);
-	assert_int_equal(epoch_plan(epoch, &pair->rules, &pair->actions, &error),
+	assert_int_equal(epoch_plan(epoch, NULL, &pair->rules, &pair->actions, &error),
 			 -ERROR_UNSUPPORTED);
 	assert_string_equal(error.text,
 			    "no transport of shm,verbs gets from trainer 0 (host a) to inference 0 "

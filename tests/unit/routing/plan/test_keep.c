@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plans that follow another one: what they keep, and how even they are.
+ */
+#include "routing/plan/keep.h"
+#include "tests/unit/routing/routing_job.h"
+
+#define RANDOM_JOBS 400
+
+/* Some of a job, and a plan of them. */
+struct some {
+	struct problem *problem;
+	struct table *table;
+};
+
+static const struct holding nothing;
+static const struct layout no_layout;
+
+static int some_plan(struct some *some, const struct job *job, const bool *trainers_away,
+		     const bool *inference_away, const char *policy, const struct table *before)
+{
+	struct plan_options options = {.before = before};
+	struct problem_input input = job->input;
+	const struct holding *trainers[JOB_RANKS_MAX];
+	const struct layout *inference[JOB_RANKS_MAX];
+	struct digest none = {0};
+	struct digest trainer_digests[JOB_RANKS_MAX], inference_digests[JOB_RANKS_MAX];
+	struct error error = {0};
+	int rc;
+
+	*some = (struct some){0};
+	for (uint32_t t = 0; t < input.trainer_count; t++) {
+		trainers[t] = trainers_away[t] ? &nothing : input.trainers[t];
+		trainer_digests[t] = trainers_away[t] ? none : input.trainer_digests[t];
+	}
+	for (uint32_t i = 0; i < input.inference_count; i++) {
+		inference[i] = inference_away[i] ? &no_layout : input.inference[i];
+		inference_digests[i] = inference_away[i] ? none : input.inference_digests[i];
+	}
+	input.trainers = trainers;
+	input.trainer_digests = trainer_digests;
+	input.trainer_away = trainers_away;
+	input.inference = inference;
+	input.inference_digests = inference_digests;
+	input.inference_away = inference_away;
+	rc = problem_build(&some->problem, &input, &error);
+	if (rc == -ERROR_UNSOURCED)
+		return rc;
+	assert_int_equal(rc, 0);
+	if (table_plan(&some->table, some->problem, policy_find(policy), &options, &error))
+		fail_msg("plan: %s", error.text);
+	return 0;
+}
+
+static void some_fini(struct some *some)
+{
+	table_free(&some->table);
+	problem_free(&some->problem);
+}
+
+static uint64_t load_of(const struct table *table, uint32_t trainer)
+{
+	uint64_t bytes = 0;
+
+	for (size_t r = 0; r < table->route_count; r++)
+		bytes += table->routes[r].trainer == trainer ? table->routes[r].bytes : 0;
+	return bytes;
+}
+
+static uint64_t largest_load(const struct table *table)
+{
+	uint64_t most = 0;
+
+	for (uint32_t t = 0; t < table->problem->trainer_count; t++)
+		most = load_of(table, t) > most ? load_of(table, t) : most;
+	return most;
+}
+
+static const bool everybody[JOB_RANKS_MAX];
+
+/* ---- by hand ---- */
+
+/* Trainers that all hold all of `tensors` tensors of 400 bytes, which two ranks want. */
+static void job_of_replicas(struct job *job, uint32_t trainers, uint32_t tensors)
+{
+	char name[16], param[16];
+
+	job_init(job, trainers, 2);
+	job->ranks_per_engine = 1;
+	for (uint32_t i = 0; i < tensors; i++) {
+		snprintf(name, sizeof(name), "t%02u", i);
+		snprintf(param, sizeof(param), "p%02u", i);
+		for (uint32_t t = 0; t < trainers; t++)
+			job_hold(job, t, name, i, 10, 10, 0, 10);
+		for (uint32_t rank = 0; rank < 2; rank++)
+			job_want(job, rank, param, name, 10, 10, 0, 10, 0, 10);
+	}
+	job_build(job);
+}
+
+static void assert_keeps_all_but_of(const struct table *before, const struct table *after,
+				    uint32_t lost)
+{
+	assert_int_equal(before->route_count, after->route_count);
+	for (size_t r = 0; r < after->route_count; r++)
+		if (before->routes[r].trainer != lost)
+			assert_int_equal(after->routes[r].trainer, before->routes[r].trainer);
+}
+
+static void
+test_plan__without_a_trainer_gives_away_what_that_one_sent_and_keeps_the_rest(void **state)
+{
+	bool away[JOB_RANKS_MAX] = {[2] = true};
+	struct some all, three, again;
+	struct job job;
+
+	(void)state;
+	job_of_replicas(&job, 4, 12);
+	assert_int_equal(some_plan(&all, &job, everybody, everybody, "greedy", NULL), 0);
+	assert_false(all.table->moved.follows);
+	assert_int_equal(some_plan(&three, &job, away, everybody, "greedy", all.table), 0);
+	assert_keeps_all_but_of(all.table, three.table, 2);
+	assert_int_equal(largest_load(three.table), 8 * 400);
+	assert_true(three.table->moved.follows);
+	assert_int_equal(three.table->moved.routes, 6);
+	assert_int_equal(three.table->moved.bytes, 6 * 400);
+	/* and when nothing changes nothing moves */
+	assert_int_equal(some_plan(&again, &job, away, everybody, "greedy", three.table), 0);
+	assert_true(digest_equal(again.table->digest, three.table->digest));
+	assert_int_equal(again.table->moved.routes, 0);
+	some_fini(&again);
+	some_fini(&three);
+	some_fini(&all);
+	job_fini(&job);
+}
+
+static void test_plan__with_a_trainer_more_gives_it_its_part_and_moves_nothing_else(void **state)
+{
+	bool away[JOB_RANKS_MAX] = {[2] = true};
+	struct some all, three;
+	struct job job;
+
+	(void)state;
+	job_of_replicas(&job, 4, 12);
+	assert_int_equal(some_plan(&three, &job, away, everybody, "greedy", NULL), 0);
+	assert_int_equal(some_plan(&all, &job, everybody, everybody, "greedy", three.table), 0);
+	for (size_t r = 0; r < all.table->route_count; r++)
+		if (all.table->routes[r].trainer != 2)
+			assert_int_equal(all.table->routes[r].trainer,
+					 three.table->routes[r].trainer);
+	assert_int_equal(largest_load(all.table), 6 * 400);
+	assert_int_equal(load_of(all.table, 2), 6 * 400);
+	assert_int_equal(all.table->moved.routes, 6);
+	some_fini(&three);
+	some_fini(&all);
+	job_fini(&job);
+}
+
+/* What it is sent is new, and was sent by nobody. */
+static void test_plan__with_an_engine_more_moves_nothing(void **state)
+{
+	bool away[JOB_RANKS_MAX] = {[1] = true};
+	struct some both, one;
+	struct job job;
+
+	(void)state;
+	job_of_replicas(&job, 4, 12);
+	assert_int_equal(some_plan(&one, &job, everybody, away, "lpt", NULL), 0);
+	assert_int_equal(some_plan(&both, &job, everybody, everybody, "lpt", one.table), 0);
+	assert_int_equal(both.table->moved.routes, 0);
+	assert_int_equal(largest_load(both.table), 6 * 400);
+	some_fini(&both);
+	some_fini(&one);
+	job_fini(&job);
+}
+
+/* Trainer 0 shares holders with 1 alone, and 1 with 2: nothing that 0 gives fits before 1 has given too. */
+static void test_plan__that_cannot_be_made_even_is_one_from_the_beginning(void **state)
+{
+	bool away[JOB_RANKS_MAX] = {[2] = true};
+	struct some all, two, fresh;
+	struct job job;
+	char name[16];
+
+	(void)state;
+	job_init(&job, 3, 1);
+	for (uint32_t i = 0; i < 6; i++) {
+		snprintf(name, sizeof(name), "t%u", i);
+		job_hold(&job, i / 3, name, i, 10, 10, 0, 10);
+		job_hold(&job, i / 3 + 1, name, i, 10, 10, 0, 10);
+		job_want(&job, 0, name, name, 10, 10, 0, 10, 0, 10);
+	}
+	job_build(&job);
+	assert_int_equal(some_plan(&two, &job, away, everybody, "first-holder", NULL), 0);
+	assert_int_equal(load_of(two.table, 0), 3 * 400);
+	assert_int_equal(load_of(two.table, 1), 3 * 400);
+	assert_int_equal(some_plan(&all, &job, everybody, everybody, "greedy", two.table), 0);
+	assert_int_equal(some_plan(&fresh, &job, everybody, everybody, "greedy", NULL), 0);
+	assert_int_equal(largest_load(fresh.table), 2 * 400);
+	assert_true(digest_equal(all.table->digest, fresh.table->digest));
+	assert_true(all.table->moved.follows && all.table->moved.routes);
+	some_fini(&fresh);
+	some_fini(&all);
+	some_fini(&two);
+	job_fini(&job);
+}
+
+static void test_policies__that_decide_by_a_rule_of_their_own_keep_nothing(void **state)
+{
+	bool away[JOB_RANKS_MAX] = {[2] = true};
+	static const char *const names[] = {"round-robin", "modulo", "hash", "balanced"};
+	struct some all, three, fresh;
+	struct job job;
+
+	(void)state;
+	job_of_replicas(&job, 4, 12);
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		assert_int_equal(some_plan(&all, &job, everybody, everybody, names[i], NULL), 0);
+		assert_int_equal(some_plan(&three, &job, away, everybody, names[i], all.table), 0);
+		assert_int_equal(some_plan(&fresh, &job, away, everybody, names[i], NULL), 0);
+		assert_true(digest_equal(three.table->digest, fresh.table->digest));
+		assert_false(three.table->moved.follows);
+		some_fini(&fresh);
+		some_fini(&three);
+		some_fini(&all);
+	}
+	job_fini(&job);
+}
+
+/* ---- at random ---- */
+
+static const struct box *first_box(const struct table *table, const struct route *route)
+{
+	return &table->pieces[route->piece_first].src;
+}
+
+static int compare_lows(const struct box *a, const struct box *b)
+{
+	for (uint32_t d = 0; d < a->dims; d++)
+		if (a->lo[d] != b->lo[d])
+			return a->lo[d] < b->lo[d] ? -1 : 1;
+	return 0;
+}
+
+/* Who sent what begins there, or the last before it. */
+static const struct route *route_before(const struct table *before, const struct table *table,
+					const struct route *route)
+{
+	const char *name = table->problem->tensors[route->tensor].name;
+	const struct route *found = NULL;
+
+	for (size_t r = 0; r < before->route_count; r++) {
+		const struct route *other = &before->routes[r];
+
+		if (strcmp(before->problem->tensors[other->tensor].name, name) != 0 ||
+		    other->inference != route->inference ||
+		    compare_lows(first_box(before, other), first_box(table, route)) > 0)
+			continue;
+		if (!found || compare_lows(first_box(before, other), first_box(before, found)) >= 0)
+			found = other;
+	}
+	return found;
+}
+
+static bool same_routes(const struct table *a, const struct table *b)
+{
+	return digest_equal(a->digest, b->digest);
+}
+
+static bool still_holds(const struct table *table, const struct route *route, uint32_t trainer)
+{
+	for (uint32_t p = 0; p < route->piece_count; p++)
+		if (!problem_held(table->problem, trainer, route->tensor,
+				  &table->pieces[route->piece_first + p].src))
+			return false;
+	return true;
+}
+
+/* Nobody gives away what it could keep: only who has too much, by what it had or with what it may have been given. */
+static void check_kept(const struct table *before, const struct table *kept,
+		       const struct table *fresh)
+{
+	uint64_t limit = largest_load(fresh) + largest_load(fresh) / KEEP_SLACK;
+	uint64_t could_keep[JOB_RANKS_MAX] = {0}, given = 0;
+	struct table_moved moved = {.follows = true};
+
+	assert_true(largest_load(kept) <= limit);
+	for (size_t r = 0; r < kept->route_count; r++) {
+		const struct route *route = &kept->routes[r];
+		const struct route *was = route_before(before, kept, route);
+
+		if (was && was->trainer != route->trainer) {
+			moved.routes++;
+			moved.bytes += route->bytes;
+		}
+		if (was && still_holds(kept, route, was->trainer))
+			could_keep[was->trainer] += route->bytes;
+		else
+			given += route->bytes;
+	}
+	assert_int_equal(kept->moved.routes, moved.routes);
+	assert_int_equal(kept->moved.bytes, moved.bytes);
+	for (size_t r = 0; r < kept->route_count && !same_routes(kept, fresh); r++) {
+		const struct route *route = &kept->routes[r];
+		const struct route *was = route_before(before, kept, route);
+
+		if (was && was->trainer != route->trainer && still_holds(kept, route, was->trainer))
+			assert_true(could_keep[was->trainer] + given > limit);
+	}
+}
+
+/* One comes or goes; where nobody holds something then, it stays as it was. */
+static bool change(struct some *next, struct some *fresh, struct job *job,
+		   bool away[2][JOB_RANKS_MAX], const char *policy, const struct table *before,
+		   struct dice *dice)
+{
+	bool inference = dice_below(dice, 3) == 0;
+	bool *who = &away[inference]
+			 [dice_below(dice, inference ? job->inference_count : job->trainer_count)];
+
+	*who = !*who;
+	if (some_plan(next, job, away[0], away[1], policy, before)) {
+		*who = !*who;
+		return false;
+	}
+	assert_int_equal(some_plan(fresh, job, away[0], away[1], policy, NULL), 0);
+	return true;
+}
+
+static void
+test_random_jobs__keep_what_they_can_and_are_as_even_as_a_plan_from_the_beginning(void **state)
+{
+	static const char *const policies[] = {"greedy", "lpt"};
+	struct dice dice = dice_seeded("keep");
+	size_t plans = 0, from_the_beginning = 0;
+
+	(void)state;
+	for (int i = 0; i < RANDOM_JOBS; i++) {
+		const char *policy = policies[i % 2];
+		bool away[2][JOB_RANKS_MAX] = {0};
+		struct some last, next, fresh;
+		struct job job;
+
+		job_random(&job, &dice);
+		assert_int_equal(some_plan(&last, &job, away[0], away[1], policy, NULL), 0);
+		for (int step = 0; step < 6; step++) {
+			if (!change(&next, &fresh, &job, away, policy, last.table, &dice))
+				continue;
+			check_kept(last.table, next.table, fresh.table);
+			plans++;
+			from_the_beginning += same_routes(next.table, fresh.table);
+			some_fini(&fresh);
+			some_fini(&last);
+			last = next;
+		}
+		some_fini(&last);
+		job_fini(&job);
+	}
+	print_message("%zu plans, %zu of them as from the beginning\n", plans, from_the_beginning);
+	assert_true(plans > RANDOM_JOBS && from_the_beginning < plans);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(
+			test_plan__without_a_trainer_gives_away_what_that_one_sent_and_keeps_the_rest),
+		cmocka_unit_test(
+			test_plan__with_a_trainer_more_gives_it_its_part_and_moves_nothing_else),
+		cmocka_unit_test(test_plan__with_an_engine_more_moves_nothing),
+		cmocka_unit_test(test_plan__that_cannot_be_made_even_is_one_from_the_beginning),
+		cmocka_unit_test(test_policies__that_decide_by_a_rule_of_their_own_keep_nothing),
+		cmocka_unit_test(
+			test_random_jobs__keep_what_they_can_and_are_as_even_as_a_plan_from_the_beginning),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
