@@ -53,7 +53,7 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 	message->u.plan.next = controller->pause.next;
 	if (repeat && slot->who.role == ROLE_TRAINER)
 		message->u.plan.repeat = repeat;
-	else if (repeat && returns_fresh(controller, slot))
+	else if (returns_is_sent(controller, slot))
 		message->u.plan.next = repeat;
 	if (gone_away(controller, &message->u.plan))
 		return -ERROR_MEMORY;
@@ -65,7 +65,7 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 		const struct slot *peer =
 			&controller->members.slots[controller->epoch->parties[party].peers[i]];
 
-		message->u.plan.peers[i].fresh = returns_fresh(controller, peer);
+		message->u.plan.peers[i].lacks = returns_is_sent(controller, peer);
 		message->u.plan.peers[i].delta = deltas(controller, slot, peer);
 	}
 	return rc;

@@ -517,12 +517,21 @@ void returns_come_in(struct controller *controller)
 	}
 }
 
-bool returns_fresh(const struct controller *controller, const struct slot *slot)
+/* It comes in, or the version that trainers ended last was given up there. */
+static bool lacks_last(const struct controller *controller, const struct slot *slot)
 {
-	return controller->exchanges_again && paused_of(controller, slot)->fresh;
+	const struct paused *paused = paused_of(controller, slot);
+
+	return slot->who.role == ROLE_INFERENCE &&
+	       (paused->fresh || paused->version + 1 < controller->pause.next);
 }
 
-/* Where all trainers would, all other ranks show it, and somebody comes in who lacks it: the last version. */
+bool returns_is_sent(const struct controller *controller, const struct slot *slot)
+{
+	return controller->pause.repeat && lacks_last(controller, slot);
+}
+
+/* Where all trainers would, and somebody lacks it: the last version. */
 uint64_t returns_repeat(const struct controller *controller)
 {
 	const struct pause *pause = &controller->pause;
@@ -534,7 +543,7 @@ uint64_t returns_repeat(const struct controller *controller)
 
 		if (!exchange_has(controller, slot))
 			continue;
-		if (slot->who.role == ROLE_INFERENCE && paused->fresh)
+		if (lacks_last(controller, slot))
 			any = true;
 		else if (paused->fresh || paused->version + 1 != pause->next ||
 			 (slot->who.role == ROLE_TRAINER && !paused->repeats))
@@ -627,7 +636,7 @@ void returns_over(struct controller *controller)
 		snprintf(trainers, sizeof(trainers), " and %u of %u trainers", here, world);
 	if (repeat)
 		snprintf(lacking, sizeof(lacking),
-			 "; who comes in is sent version %llu before, once more",
+			 "; who lacks version %llu is sent it before, once more",
 			 (unsigned long long)repeat);
 	say(controller, false, "%u of %u engines%s are here from version %llu on%s",
 	    gone_here(controller, ROLE_INFERENCE), controller->options.infer.engines, trainers,

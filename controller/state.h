@@ -80,7 +80,7 @@ struct pause {
 	uint32_t number;
 	uint64_t since_ms;                 /* when the first trainer paused, or when ranks were asked; 0: none has */
 	uint64_t next;                     /* version that trainers are about to begin */
-	uint64_t repeat;                   /* that they send once more before, to those that come in; 0: none */
+	uint64_t repeat;                   /* that they send once more before, to those that lack it; 0: none */
 	uint64_t told;                     /* TRAINERS: ranks know that this version has begun */
 	uint64_t missing_ms;               /* OVER: there is no plan without a trainer that has left, or without an engine;
 					      since then. 0: there is */
@@ -241,10 +241,10 @@ void returns_deadlines(struct controller *controller);
 void returns_come_in(struct controller *controller);
 /* .. and stays out of it, for now. False: nobody did. */
 bool returns_stay_out(struct controller *controller);
-/* In the plan that is exchanged: it was in none before. */
-bool returns_fresh(const struct controller *controller, const struct slot *slot);
-/* The version that trainers send once more to those; 0: none. Of the plan that is to be exchanged, and what all said before it. */
+/* The version that trainers send once more; 0: none. Of the plan that is to be exchanged, and what all said before it. */
 uint64_t returns_repeat(const struct controller *controller);
+/* .. to that rank. */
+bool returns_is_sent(const struct controller *controller, const struct slot *slot);
 /* Those are to blame for it that there is no plan with them. */
 void returns_turn_away(struct controller *controller, const struct error *why);
 /* The job runs with it. */

@@ -170,7 +170,7 @@ struct plan_peer {
 	uint64_t bytes;            /* between the two, per update */
 	uint32_t pieces;           /* piece ordinals 0..pieces-1 are this pair's checksum slots */
 	char *transport;           /* with a list: the one that this pair uses; else "" */
-	bool fresh;                /* it comes in with this plan */
+	bool lacks;                /* an inference rank: it is sent `repeat` */
 	bool delta;                /* of what the inference rank has of the version before, what differs may be sent alone: --delta */
 };
 /* One piece to move. Trainers get them in send order, inference ranks in ordinal order.
@@ -200,8 +200,8 @@ struct message_plan {
 	uint32_t gone;             /* how many times an engine or a trainer had left before it was made, */
 	struct member *away;       /* and which are not back: the first rank of each */
 	size_t away_count;
-	uint64_t next;             /* the version that trainers are about to begin; 0: any. To a rank that comes in: `repeat`, if any */
-	uint64_t repeat;           /* trainer: the last version, which all of them send once more to those that come in; 0: they do not */
+	uint64_t next;             /* the version that trainers are about to begin; 0: any. To a rank that lacks it: `repeat`, if any */
+	uint64_t repeat;           /* trainer: the last version, which all of them send once more to those that lack it; 0: they do not */
 	struct plan_peer *peers;
 	size_t peer_count;
 	struct plan_row *rows;

@@ -7,7 +7,7 @@
  *    "rows":[..]}
  *
  *   away   [[role, rank], ..]
- *   peers  [[[role, rank], host, bytes, pieces, transport, fresh, delta], ..]
+ *   peers  [[[role, rank], host, bytes, pieces, transport, lacks, delta], ..]
  *   rows   [[peer, ordinal, tensor, param, how, [lo0, hi0, lo1, hi1, ..], offset, bytes], ..]
  *             │      └─ below that peer's pieces
  *             └──────── place in peers
@@ -26,7 +26,7 @@ static const struct codec_field peer_fields[] = {
 	FIELD_U64(struct plan_peer, bytes),
 	FIELD_U32(struct plan_peer, pieces, LIMIT_PIECES),
 	FIELD_TEXT(struct plan_peer, transport, TRANSPORTS_NAME_BYTES),
-	FIELD_BOOL(struct plan_peer, fresh),
+	FIELD_BOOL(struct plan_peer, lacks),
 	FIELD_BOOL(struct plan_peer, delta),
 };
 static const struct codec_record peer_record = {CODEC_RECORD_OF(struct plan_peer, peer_fields)};

@@ -385,14 +385,14 @@ class Trainer(Worker):
         self._version = version
 
     def repeat(self) -> int:
-        """Between two updates: takes in an engine that waits to come in.
+        """Between two updates: takes in an engine that waits to come in, and goes on without a trainer that was lost.
 
         All trainers call it together, as they begin updates: from when one waits in it, the others are waited for, here or in
         ``begin``. Where nobody waits it returns at once, and may be asked as often as one likes.
 
         Returns:
-            The version that all trainers are to send once more, as any update, to that engine alone: the last one that was ended.
-            0: none. What it named it names until that was begun, and ``begin`` for another version is a StateError: after Ctrl-C,
+            The version that all trainers are to send once more, as any update, to those engines alone that come in or had to give it
+            up: the last one that was ended. 0: none. What it named it names until that was begun, and ``begin`` for another version is a StateError: after Ctrl-C,
             or a task that was cancelled, ask again.
 
         Raises:

@@ -100,6 +100,31 @@ def test_plan__that_follows_another_moves_what_it_has_to_and_another_controller_
     assert not jobs.leftovers()
 
 
+@pytest.mark.parametrize("inference", [["--shadow"], []], ids=["shadow", "in place"])
+@pytest.mark.parametrize("way", WAYS)
+def test_version__that_a_lost_trainer_has_not_sent_is_sent_once_more_by_the_others(tmp_path, models, way, inference):
+    last = 4
+    with jobs.Job(tmp_path, models["qwen2"], "world=3,source=gathered", INFER) as job:
+        job.controller("--on-loss", "continue")
+        for rank in range(3):
+            job.worker("trainer", rank, "--interval", "3s", "--repeat", *WAYS[way], updates=last)
+        for rank in range(6):
+            job.worker("inference", rank, "--verify", *inference, *WAYS[way], updates=last)
+        until(lambda: all(job.processes[f"inference-{rank}"].updates() for rank in range(6)), job)
+        job.kill("trainer-1", signal.SIGSTOP)
+        until(lambda: all(len(job.processes[f"trainer-{rank}"].updates()) == 2 for rank in (0, 2)), job)
+        job.kill("trainer-1")
+        codes = job.wait(60)
+        assert codes.pop("trainer-1") == -9 and set(codes.values()) == {0}, f"{codes}\n{job.said()}"
+        assert "from version 3 on; who lacks version 2 is sent it before, once more" in job.processes["controller"].stderr, job.said()
+        want = jobs.expected(job.model, job.infer)
+        for rank in range(6):
+            assert job.digests(rank) == {version: want.digests(version)[rank % 2] for version in range(1, last + 1)}, job.said()
+        for rank in (0, 2):
+            assert [update["version"] for update in job.processes[f"trainer-{rank}"].updates()] == [1, 2, 2, 3, 4]
+    assert not jobs.leftovers()
+
+
 @pytest.mark.parametrize("way", SOME)
 def test_trainer__that_holds_what_nobody_else_does_is_waited_for_and_replaced(tmp_path, models, way):
     with jobs.Job(tmp_path, models["qwen2"], SHARDED, INFER) as job:

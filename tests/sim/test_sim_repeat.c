@@ -50,8 +50,8 @@ static void test_newcomer__is_sent_the_last_version_while_trainers_have_nothing_
 	simulation_expect(
 		s, "*trainer 0 pauses after version 1\n"
 		   "*trainer 1 pauses after version 1\n"
-		   "*controller: 3 of 3 engines are here from version 2 on; who comes in is sent "
-		   "version 1 before, once more\n"
+		   "*controller: 3 of 3 engines are here from version 2 on; who lacks version "
+		   "1 is sent it before, once more\n"
 		   "*trainer 0 sends version 1 once more\n"
 		   "*inference 2 publishes version 1\n");
 	simulation_assert_all_at(s, 1);
@@ -103,9 +103,8 @@ static void test_trainer__that_is_ahead_of_another_waits_for_it(void **unused)
 	simulation_run_for(s, 500);
 	simulation_repeat(s);
 	simulation_run_for(s, 500);
-	simulation_expect(s,
-			  "*controller: 3 of 3 engines are here from version 3 on; who comes in is "
-			  "sent version 2 before, once more\n");
+	simulation_expect(s, "*controller: 3 of 3 engines are here from version 3 on; who lacks "
+			     "version 2 is sent it before, once more\n");
 	simulation_assert_all_at(s, 2);
 	simulation_free(&s);
 }
@@ -145,8 +144,8 @@ static void test_exchange__that_is_made_again_knows_who_comes_in(void **unused)
 	simulation_fail(s, 7, "its NIC is gone"); /* of engine 2 */
 	simulation_run_for(s, 3000);
 	simulation_expect(
-		s, "*controller: 2 of 3 engines are here from version 2 on; who comes in is sent "
-		   "version 1 before, once more\n");
+		s, "*controller: 2 of 3 engines are here from version 2 on; who lacks version "
+		   "1 is sent it before, once more\n");
 	assert_int_equal(simulation_version(s, rank), 1);
 	simulation_assert_all_at(s, 1);
 	simulation_free(&s);
@@ -171,12 +170,12 @@ static void test_engine__that_is_whole_while_another_comes_in_is_sent_the_versio
 		simulation_repeat(s);
 	}
 	simulation_expect(
-		s, "*controller: 2 of 3 engines are here from version 2 on; who comes in is sent "
-		   "version 1 before, once more\n"
+		s, "*controller: 2 of 3 engines are here from version 2 on; who lacks version "
+		   "1 is sent it before, once more\n"
 		   "*controller: engine 2 (inference 4..5) is here*\n"
 		   "*inference 2 publishes version 1\n"
-		   "*controller: 3 of 3 engines are here from version 2 on; who comes in is sent "
-		   "version 1 before, once more\n"
+		   "*controller: 3 of 3 engines are here from version 2 on; who lacks version "
+		   "1 is sent it before, once more\n"
 		   "*inference 4 publishes version 1\n");
 	assert_int_equal(simulation_version(s, first), 1);
 	assert_int_equal(simulation_version(s, second), 1);
@@ -187,7 +186,9 @@ static void test_engine__that_is_whole_while_another_comes_in_is_sent_the_versio
 }
 
 /* One trainer has what the others gave up, and would send it once more. */
-static void test_version__that_some_rank_does_not_show_is_not_sent_once_more(void **unused)
+/* Engines 0 and 2 had given it up, and engine 1 comes. */
+static void
+test_version__that_a_lost_trainer_had_not_sent_is_sent_once_more_to_all_who_lack_it(void **unused)
 {
 	struct simulation *s = without_engine_1(&(struct simulation_options){.write_ms = 100});
 	uint32_t rank;
@@ -200,8 +201,15 @@ static void test_version__that_some_rank_does_not_show_is_not_sent_once_more(voi
 	rank = start_engine_1(s);
 	simulation_repeat(s);
 	simulation_run_for(s, 3000);
-	simulation_expect_not(s, "once more");
-	assert_int_equal(simulation_version(s, rank), 0);
+	simulation_expect(
+		s,
+		"*trainer 1 fails: its GPU is gone\n"
+		"*inference 1 has nothing of version 2\n"
+		"*controller: 3 of 3 engines and 1 of 2 trainers are here from version 3 on; who lacks "
+		"version 2 is sent it before, once more\n"
+		"*trainer 0 sends version 2 once more\n");
+	simulation_assert_all_at(s, 2);
+	assert_int_equal(simulation_version(s, rank), 2);
 	simulation_update(s, 3);
 	simulation_run_for(s, 3000);
 	simulation_assert_all_at(s, 3);
@@ -294,7 +302,8 @@ int main(void)
 		cmocka_unit_test(test_exchange__that_is_made_again_knows_who_comes_in),
 		cmocka_unit_test(
 			test_engine__that_is_whole_while_another_comes_in_is_sent_the_version_too),
-		cmocka_unit_test(test_version__that_some_rank_does_not_show_is_not_sent_once_more),
+		cmocka_unit_test(
+			test_version__that_a_lost_trainer_had_not_sent_is_sent_once_more_to_all_who_lack_it),
 		cmocka_unit_test(
 			test_trainer__that_is_lost_while_it_sends_once_more_leaves_the_next_version),
 		cmocka_unit_test(

@@ -61,6 +61,9 @@ static void begins(struct judge *judge, struct life *life, const struct fact *fa
 {
 	if (fact->again ? fact->version != life->begun : fact->version <= life->begun)
 		condemn(judge, fact, "what a trainer begins grows");
+	for (size_t i = 0; fact->again && i < judge->lives.count; i++)
+		if (judge->lives.items[i].past == fact->version) /* given up, and sent whole now */
+			judge->lives.items[i].past--;
 	life->begun_before = life->begun;
 	life->begun = fact->version;
 }

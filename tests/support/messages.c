@@ -393,7 +393,7 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 		to->peers[i].pieces = 1 + (uint32_t)random_below(state, 1000);
 		to->peers[i].transport = memory_format("t%zu", i % 3);
 		NEED(to->peers[i].transport);
-		to->peers[i].fresh = coin(state);
+		to->peers[i].lacks = coin(state);
 		to->peers[i].delta = coin(state);
 	}
 	if (to->peer_count == 0)

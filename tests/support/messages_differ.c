@@ -148,7 +148,7 @@ static const char *plan_peer_differs(const struct plan_peer *a, const struct pla
 	SAME_NUMBER(bytes);
 	SAME_NUMBER(pieces);
 	SAME_TEXT(transport);
-	SAME_NUMBER(fresh);
+	SAME_NUMBER(lacks);
 	SAME_NUMBER(delta);
 	return NULL;
 }

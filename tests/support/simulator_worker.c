@@ -108,6 +108,8 @@ static void take_state(struct simulation *simulation, uint32_t index, const stru
 	worker->pause.number = 0;
 	worker->stopped = false;
 	worker->begins = 0;
+	if (worker->what.role == ROLE_INFERENCE && worker->plan->next > worker->version)
+		worker->past = worker->plan->next - 1;
 	if (worker->repeats && worker->plan->repeat)
 		send_once_more(simulation, index, worker->plan->repeat);
 	worker->repeats = false;
@@ -621,7 +623,7 @@ void worker_writes(struct simulation *simulation, const struct event *event)
 
 	if (!worker_runs(worker))
 		return;
-	if ((worker->repeating && !worker->plan->peers[event->peer].fresh) ||
+	if ((worker->repeating && !worker->plan->peers[event->peer].lacks) ||
 	    worker->gone_ranks >> worker->plan->peers[event->peer].member.rank & 1) {
 		next_write(simulation, event);
 		return;

@@ -446,13 +446,14 @@ WEFT_API int weft_update_end(weft_worker *worker, weft_error *error);
  * written into it, or where inference ranks want different bytes of one parameter from this trainer
  * (their homes keep the last rank's). */
 WEFT_API int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error);
-/* Between two updates, while a trainer has nothing to send: where an engine waits to come in, it comes in now, and *version is
- * what all trainers are to send once more, as any update (begin, write, end): the last one that was ended, to that engine alone. Its
- * ranks wait for it; all others have it, take no part, and are in weft_update_wait for their next one (they pause there). 0: nobody
- * waits, or a trainer began the next update meanwhile and the engine has that one. Trainers call it together, as they begin updates: where one waits in it, the others are waited for, here or in
+/* Between two updates, while a trainer has nothing to send: where an engine waits to come in, it comes in now; where a trainer was
+ * lost, the job goes on without it now. *version is what all trainers are to send once more, as any update (begin, write, end): the
+ * last one that was ended, to those engines alone that come in or had to give it up. Their ranks wait for it (WEFT_VERSION_NEXT, after
+ * WEFT_E_ABORTED); all others have it, take no part, and are in weft_update_wait for their next one (they pause there). 0: nobody
+ * lacks it, or a trainer began the next update meanwhile and they have that one. Trainers call it together, as they begin updates: where one waits in it, the others are waited for, here or in
  * weft_update_begin, for the update timeout. Else it returns at once, and may be asked as often as one likes. What it named it names
  * until that was begun, and weft_update_begin for another version is WEFT_E_STATE meanwhile; so ask again after an interrupt. A version
- * that some trainer gave up, or some rank does not show, is not sent once more. WEFT_E_STATE while an update is open. */
+ * that a trainer who is here gave up is not sent once more. WEFT_E_STATE while an update is open. */
 WEFT_API int weft_update_repeat(weft_worker *worker, uint64_t *version, weft_error *error);
 /* Gives the update up: targets are told, stay tainted, and accept a later version. WEFT_E_STATE while
  * another call is writing. */

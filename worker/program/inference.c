@@ -133,7 +133,8 @@ static int write_digests(struct player *player, uint64_t version, weft_error *er
 	return 0;
 }
 
-/* A version that was given up is missing here, and the next one is waited for; if the job is over, that says so. */
+/* A version that was given up is missing here, unless trainers send it once more (--repeat), and the next one is waited for; if the job
+ * is over, that says so. */
 static bool was_given_up(const struct player *player, int rc, bool last, const weft_error *error)
 {
 	if (rc != -WEFT_E_ABORTED || last)
@@ -147,15 +148,20 @@ int inference_run(struct player *player, weft_error *error)
 	const struct arguments *a = &player->arguments;
 	uint64_t end = a->first_version + a->updates, version = a->first_version;
 	uint64_t next = weft_next_version(player->worker);
+	bool lacks = false, lacked;
 	int rc = 0;
 
 	/* an engine that comes to a job that runs has no part in what was before */
 	for (version = next > version ? next : version; version < end && !rc; version++) {
 		uint64_t compared = 0;
 
-		rc = weft_update_wait(player->worker, version, 0, NULL, error);
-		if (was_given_up(player, rc, version + 1 == end, error)) {
+		rc = weft_update_wait(player->worker, lacks ? WEFT_VERSION_NEXT : version, 0,
+				      &version, error);
+		lacked = lacks;
+		lacks = was_given_up(player, rc, version + 1 == end, error);
+		if (lacks) {
 			rc = 0;
+			version -= lacked; /* which it was of then is not said */
 			continue;
 		}
 		if (rc)

@@ -158,7 +158,7 @@ struct send_link {
 	uint64_t used_opening;        /* the opening of our last begin */
 	uint64_t posted;              /* writes */
 	bool gone;
-	bool fresh;                   /* it came in with the plan */
+	bool lacks;                   /* schedule.repeat */
 	bool rests;                   /* it has the version that is sent once more: as if it were gone, until that ends */
 	bool deltas;                  /* its memory holds the last version that was ended: of this one, what differs is enough */
 };
@@ -214,7 +214,7 @@ struct schedule {
 	enum update_state state;
 	uint64_t version, last_version;
 	uint64_t ended_version;       /* under this plan; 0: none was */
-	uint64_t repeat;              /* the last one, where it may be begun once more for links that are fresh; else 0 */
+	uint64_t repeat;              /* the last one, where it may be begun once more for links that lack it; else 0 */
 	uint64_t whole_version;       /* that the full replica holds, whole; 0: none */
 	bool changed;                 /* what somebody may wait for; the caller wakes them, resets it */
 	bool failed;                  /* for good */

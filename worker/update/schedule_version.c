@@ -345,7 +345,7 @@ uint64_t schedule_repeats(const struct schedule *schedule)
 	bool any = false;
 
 	for (size_t p = 0; p < schedule->options.plan->peer_count && schedule->repeat; p++)
-		any = any || (schedule->links[p].fresh && !schedule->links[p].gone);
+		any = any || (schedule->links[p].lacks && !schedule->links[p].gone);
 	return any ? schedule->repeat : 0;
 }
 
@@ -363,7 +363,7 @@ int schedule_check_begin(const struct schedule *schedule, uint64_t version, stru
 	if (version != schedule->repeat && schedule_repeats(schedule))
 		return error_set(error, ERROR_STATE,
 				 "update %llu: version %llu is to be sent once more first, to an "
-				 "engine that came in and waits for it (weft_update_repeat)",
+				 "engine that lacks it and waits for it (weft_update_repeat)",
 				 (unsigned long long)version, (unsigned long long)schedule->repeat);
 	if (version <= schedule->last_version && version != schedule->repeat)
 		return error_set(error, ERROR_VERSION,
@@ -477,7 +477,7 @@ void schedule_rest(struct schedule *schedule, uint64_t version)
 	bool repeats = schedule->repeat && version == schedule->repeat;
 
 	for (size_t p = 0; p < schedule->options.plan->peer_count; p++)
-		schedule->links[p].rests = repeats && !schedule->links[p].fresh;
+		schedule->links[p].rests = repeats && !schedule->links[p].lacks;
 }
 
 void schedule_submit(struct schedule *schedule, uint32_t tensor)

@@ -252,7 +252,7 @@ static int open_epoch(struct sender *sender, struct epoch *epoch, uint32_t threa
 	sender->schedule.repeat = epoch->plan->repeat;
 	sender->schedule.whole_version = epoch->send.kept_version;
 	for (size_t p = 0; !rc && p < epoch->peer_count; p++)
-		sender->schedule.links[p].fresh = epoch->peers[p].plan->fresh;
+		sender->schedule.links[p].lacks = epoch->peers[p].plan->lacks;
 	sender->schedule.counts = sender->counts;
 	if (sender->health->control)
 		sender->gone_heard = control_gone_before(sender->health->control);

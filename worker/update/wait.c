@@ -74,9 +74,9 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 	receiver_init(&waiter->receiver, waiter->peers, count, waiter->links, epoch->plan->digest,
 		      epoch->sums);
 	waiter->receiver.past = waiter->past;
-	/* who is here from then on; one that has shown none also where a plan before, which did not run, said later */
-	if (epoch->plan->next > waiter->past + 1 ||
-	    (epoch->plan->next && !versions_published(waiter->versions)))
+	waiter->mates_past = 0;
+	/* who comes in, and who had given that version up and is sent it once more */
+	if (epoch->plan->next > versions_published(waiter->versions))
 		waiter->receiver.past = epoch->plan->next - 1;
 	waiter->gone_heard = health->control ? control_gone_before(health->control) : 0;
 	rc = open_device(waiter, error);
@@ -447,7 +447,11 @@ void waiter_lost(struct waiter *waiter)
 
 static int give_up(struct waiter *waiter, const struct receive_step *step, struct error *error)
 {
+	uint64_t gave_up = waiter->committer.given_up.version;
+
 	*error = waiter->receiver.error;
+	if (!step->broken && gave_up != GIVE_UP_PAUSES && gave_up > waiter->mates_past)
+		waiter->mates_past = gave_up;
 	if (!waiter->stats.wait_ns)
 		waiter->stats.wait_ns = clock_ns() - waiter->receiver.began_ns;
 	if (waiter->receiver.phase == RECEIVE_PREPARED && !step->broken)
@@ -524,6 +528,9 @@ static bool pauses(struct waiter *waiter, uint64_t version)
 	if (receiver->phase > RECEIVE_COUNTING)
 		return false;
 	done = receiver->past > done ? receiver->past : done;
+	/* a trainer is gone, and the others have begun that version: it does not come by this plan, whatever this rank has heard of it */
+	if (waiter->mates_past > done && waiter->mates_past <= control_over(control))
+		done = waiter->mates_past;
 	return done >= ended || version > ended;
 }
 

@@ -72,6 +72,7 @@ struct waiter {
 	uint64_t installs_ns, paused_ns; /* when that began, and when readers lost their version */
 	bool unfinished;           /* the last wait failed */
 	uint64_t past;             /* receiver.past, of the epochs before */
+	uint64_t mates_past;       /* what a mate gave up, and this rank's wait failed for it */
 	uint32_t gone_heard;       /* of what control_gone says */
 	weft_stats stats;
 };
