@@ -184,12 +184,14 @@ void fence__refuses_a_peer_that_comes_later(void **state)
 	pair_close(&pair);
 }
 
+/* All 120 orders; on a slow machine every seventh, among which each of the five is once the first. */
 void close__any_order_is_right(void **state)
 {
+	unsigned step = test_repeats(7) < 7 ? 7 : 1;
 	struct pair pair;
 
 	(void)state;
-	for (unsigned order = 0; order < 120; order++) {
+	for (unsigned order = 0; order < 120; order += step) {
 		unsigned left[5] = {0, 1, 2, 3, 4}, n = 5, code = order;
 
 		open_pair(&pair, 4096);
@@ -224,7 +226,7 @@ void sessions__many_leave_nothing_behind(void **state)
 {
 	struct conformance_footprint before = {0, 0}, after;
 	uint64_t wanted = conformance_subject->sessions ? conformance_subject->sessions : SESSIONS;
-	uint64_t many = wanted / test_slow() < 40 ? 40 : wanted / test_slow();
+	uint64_t many = test_repeats(wanted) < 40 ? 40 : test_repeats(wanted);
 
 	(void)state;
 	for (uint64_t i = 0; i < many; i++) {

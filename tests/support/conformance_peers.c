@@ -110,23 +110,24 @@ void endpoints__hundreds_fit_in_one_domain(void **state)
 {
 	enum { MANY = 450 };
 	static struct transport_endpoint *many[MANY], *back[MANY];
-	uint32_t count = conformance_subject->endpoints ? conformance_subject->endpoints : MANY;
+	uint64_t count = test_repeats(
+		conformance_subject->endpoints ? conformance_subject->endpoints : MANY);
 	struct transport_signal signal;
 	struct pair pair;
 
 	(void)state;
 	open_pair(&pair, 4096);
-	for (uint32_t i = 0; i < count; i++) {
+	for (uint64_t i = 0; i < count; i++) {
 		ok(transport_endpoint_open(pair.b, (struct member){ROLE_TRAINER, 3}, NULL, &back[i],
 					   &error_));
 		ok(transport_endpoint_open(pair.a, (struct member){ROLE_INFERENCE, 5}, NULL,
 					   &many[i], &error_));
 		connect_both(many[i], back[i]);
 	}
-	for (uint32_t i = 0; i < count; i++)
-		ok(transport_signal(many[i], i + 1, NULL, 0, soon(), &error_));
+	for (uint64_t i = 0; i < count; i++)
+		ok(transport_signal(many[i], (uint32_t)i + 1, NULL, 0, soon(), &error_));
 	wait_signals(pair.b, count);
-	for (uint32_t i = 0; i < count; i++) {
+	for (uint64_t i = 0; i < count; i++) {
 		assert_int_equal(transport_signal_read(back[i], &signal), 0);
 		assert_int_equal(signal.tag, i + 1);
 		transport_endpoint_close(&many[i]);

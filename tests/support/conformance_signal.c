@@ -201,7 +201,7 @@ void signal__payload_is_never_torn(void **state)
 	assert_non_null(hammer);
 	open_pair(&hammer->pair, 4096);
 	pthread_create(&thread, NULL, torn_reader, hammer);
-	for (uint32_t i = 1; i <= 1000; i++) {
+	for (uint32_t i = 1; i <= test_repeats(1000); i++) {
 		memset(payload, (int)i, sizeof(payload));
 		ok(transport_signal(hammer->pair.ab, i, payload, sizeof(payload), soon(), &error_));
 	}

@@ -16,6 +16,11 @@ uint64_t test_slow(void)
 	return value ? value : 1;
 }
 
+uint64_t test_repeats(uint64_t often)
+{
+	return getenv("WEFT_SOAK") ? often : often / test_slow();
+}
+
 uint64_t within_ms(uint64_t ms)
 {
 	return clock_ns() + ms * 1000000u * test_slow();
