@@ -25,9 +25,10 @@ sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 import job as jobs  # noqa: E402
 
 TRAIN, INFER = "world=2,source=gathered", "engines=1,tp=2"
-# 20 MB; small enough for a device that moves 30 MB/s
-MODEL = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8,
+# 5.5 MB; small enough for a device that moves 30 MB/s
+MODEL = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,
          "vocab_size": 2000}
+WIDE = MODEL | {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 2}  # its rows are worth a write each
 VERBS = ["--transport", "verbs", "--join-timeout", "120s", "--update-timeout", "120s"]
 MODES = {  # flags of all, of trainers, of inference ranks, of the controller
     "weft-memory": ([], [], [], []),
@@ -111,7 +112,7 @@ def deliver(folder, modes):
 
 def sources(folder):
     """Nothing is gathered: from where it lies and out of the ring, or, cut finer than the engine, by way of a window."""
-    model = jobs.make_model(folder, "qwen2", **MODEL)
+    model = jobs.make_model(folder, "qwen2", **WIDE)
     for name, train, infer, flags in (
             ("megatron", "world=4,source=megatron,tp=2,pp=2", "engines=1,tp=2", ["--register-sources"]),
             ("finer", "world=2,source=megatron,tp=2", "engines=1,tp=1", [])):
