@@ -8,6 +8,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import image  # noqa: E402
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this hook too
 def pytest_collection_modifyitems(items):
     """With --dist loadgroup, tests that share a boot (a fixture of their module) stay together; the rest is free."""
     for item in items:
