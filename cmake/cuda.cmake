@@ -34,7 +34,13 @@ list(APPEND codes -gencode arch=compute_${oldest},code=compute_${oldest})
 file(GLOB kernels CONFIGURE_DEPENDS pack/cuda/*.cu pack/cuda/*.h pack/element.h)
 set(WEFT_CUDA_IMAGE ${CMAKE_CURRENT_BINARY_DIR}/kernels.fatbin)
 # the bits must be the processor's: no contraction, exact division
-add_custom_command(OUTPUT ${WEFT_CUDA_IMAGE} DEPENDS ${kernels} VERBATIM
-  COMMAND ${WEFT_CUDA_NVCC} -std=c++17 -O3 -fmad=false -prec-div=true -ftz=false -fatbin ${codes}
-  -I ${CMAKE_CURRENT_SOURCE_DIR} -o ${WEFT_CUDA_IMAGE} ${CMAKE_CURRENT_SOURCE_DIR}/pack/cuda/kernels.cu)
+set(compile ${WEFT_CUDA_NVCC} -std=c++17 -O3 -fmad=false -prec-div=true -ftz=false -fatbin ${codes}
+  -I ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/pack/cuda/kernels.cu)
+set(kept ${CMAKE_CURRENT_BINARY_DIR})
+if(IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/build) # where all presets' builds are
+  set(kept ${CMAKE_CURRENT_SOURCE_DIR}/build/kernels)
+endif()
+add_custom_command(OUTPUT ${WEFT_CUDA_IMAGE} DEPENDS ${kernels} cmake/cuda_image.cmake VERBATIM
+  COMMAND ${CMAKE_COMMAND} -DOUTPUT=${WEFT_CUDA_IMAGE} -DKEPT=${kept} "-DSOURCES=${kernels}" "-DCOMPILE=${compile}"
+  -P ${CMAKE_CURRENT_SOURCE_DIR}/cmake/cuda_image.cmake)
 set(WEFT_CUDA_LIBRARIES ${WEFT_CUDA_RUNTIME} ${CMAKE_DL_LIBS} Threads::Threads rt)
