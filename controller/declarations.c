@@ -79,23 +79,24 @@ static bool agrees_with_specs(const struct controller *controller, const struct 
 			 infer_spec_text(&controller->options.infer, ours), why);
 }
 
-/* Who comes back comes as it was: who sends what, and what trainers prepare for it, stays. */
-static bool is_as_before(const struct controller *controller, const struct slot *slot,
-			 const struct message_declare *declare, struct error *why)
+/* A trainer that comes back holds what it held: the others hold the rest. An engine may need other bytes than before, in another
+ * layout: trainers prepare all that they hold, and a plan is made of those who are here. */
+static bool holds_as_before(const struct controller *controller, const struct slot *slot,
+			    const struct message_declare *declare, struct error *why)
 {
 	size_t index = (size_t)(slot - controller->members.slots);
 	const struct worker *before =
 		controller->epoch ? controller->epoch->parties[index].worker : NULL;
 	char who[WORKER_TEXT_BYTES], whom[WORKER_TEXT_BYTES];
 
-	if (!before || !before->body || digest_equal(before->body->digest, declare->digest))
+	if (slot->who.role == ROLE_INFERENCE || !before || !before->body ||
+	    digest_equal(before->body->digest, declare->digest))
 		return true;
 	error_set(
 		why, ERROR_CONFLICT,
-		"%s declares another %s than %s, in whose place it comes: who comes back to a job "
-		"that runs has the same, or the whole job starts anew",
-		slot_text(slot, who), slot->who.role == ROLE_TRAINER ? "holding" : "layout",
-		worker_text(before, whom));
+		"%s declares another holding than %s, in whose place it comes: a trainer that comes "
+		"back to a job that runs has the same, or the whole job starts anew",
+		slot_text(slot, who), worker_text(before, whom));
 	return false;
 }
 
@@ -119,7 +120,7 @@ static bool agrees(const struct controller *controller, const struct slot *slot,
 			  slot_text(slot, who), what, mine, slot_text(other, whom), theirs);
 		return false;
 	}
-	return is_as_before(controller, slot, declare, why) &&
+	return holds_as_before(controller, slot, declare, why) &&
 	       agrees_with_specs(controller, slot, declare, why);
 }
 

@@ -59,6 +59,7 @@ static void start(struct story *story, uint32_t place)
 		.role = trainer ? ROLE_TRAINER : ROLE_INFERENCE,
 		.rank = trainer ? place : place - story->trainers,
 		.needs_unsourced = !trainer && story->misfits && dice(story, 12) == 0,
+		.needs_less = !trainer && story->misfits && dice(story, 4) == 0,
 	};
 
 	if (story->in[place] != NOBODY) /* whatever is left of it ends */

@@ -141,24 +141,35 @@ static void test_engine__that_is_lost_in_the_exchange_is_planned_without(void **
 	simulation_free(&s);
 }
 
-static void test_newcomer__with_another_layout_is_turned_away(void **unused)
+static uint32_t start_rank_with(struct simulation *simulation, uint32_t rank, bool unsourced)
+{
+	return simulation_start(simulation,
+				&(struct simulation_worker){.role = ROLE_INFERENCE,
+							    .rank = rank,
+							    .needs_unsourced = unsourced,
+							    .needs_less = !unsourced});
+}
+
+static void test_newcomer__may_have_another_layout_if_there_is_a_plan_with_it(void **unused)
 {
 	struct simulation *s = without_engine_1(&(struct simulation_options){0});
-	uint32_t rank = simulation_start(s, &(struct simulation_worker){.role = ROLE_INFERENCE,
-									.rank = 2,
-									.other_shape = true,
-									.needs_unsourced = true});
+	uint32_t rank = start_rank_with(s, 2, true);
 
 	(void)unused;
-	simulation_run_for(s, 500);
-	assert_int_equal(simulation_state(s, rank), WORKER_FAILED);
-	assert_non_null(strstr(simulation_error(s, rank)->text, "declares another layout"));
-	simulation_start_rank(s, 2);
-	simulation_start_rank(s, 3);
+	start_rank_with(s, 3, true);
 	simulation_run_for(s, 200);
 	simulation_update(s, 1);
 	simulation_run_for(s, 1000);
+	assert_int_equal(simulation_state(s, rank), WORKER_FAILED);
+	assert_non_null(strstr(simulation_error(s, rank)->text, "lost.3.weight"));
 	simulation_assert_all_at(s, 1);
+	rank = start_rank_with(s, 2, false);
+	start_rank_with(s, 3, false);
+	simulation_run_for(s, 200);
+	simulation_update(s, 2);
+	simulation_run_for(s, 1000);
+	simulation_assert_all_at(s, 2);
+	assert_int_equal(simulation_version(s, rank), 2);
 	simulation_free(&s);
 }
 
@@ -276,7 +287,7 @@ int main(void)
 			test_trainers__that_are_at_different_versions_meet_before_the_later_one),
 		cmocka_unit_test(test_newcomer__that_dies_again_keeps_nobody_waiting),
 		cmocka_unit_test(test_engine__that_is_lost_in_the_exchange_is_planned_without),
-		cmocka_unit_test(test_newcomer__with_another_layout_is_turned_away),
+		cmocka_unit_test(test_newcomer__may_have_another_layout_if_there_is_a_plan_with_it),
 		cmocka_unit_test(test_newcomer__to_a_rank_that_is_held_is_refused_as_ever),
 		cmocka_unit_test(test_job__that_is_done_sends_newcomers_home),
 		cmocka_unit_test(test_trainer__that_has_left_ends_a_pause),

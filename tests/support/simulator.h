@@ -37,7 +37,7 @@ struct simulation_worker {
 	enum role role;
 	uint32_t rank;
 	const char *job, *host, *boot, *transport, *model;
-	bool other_shape, needs_unsourced, holds_unwanted, other_wire;
+	bool other_shape, needs_unsourced, needs_less, holds_unwanted, other_wire;
 	uint64_t incarnation; /* 0: the next free one */
 	const char *failure;  /* it has failed before it joins */
 };

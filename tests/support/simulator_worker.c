@@ -265,11 +265,12 @@ static void build_layout(struct simulation *simulation, struct worker *worker)
 {
 	const struct simulation_options *options = &simulation->options;
 	uint32_t extra = worker->what.needs_unsourced ? 1 : 0;
+	uint32_t less = worker->what.needs_less ? 1 : 0;
 	struct infer_spec infer;
 
 	assert_int_equal(infer_spec_parse(&infer, options->infer, NULL), 0);
 	layout_init(&worker->layout);
-	for (uint32_t i = 0; i < options->tensors + extra; i++) {
+	for (uint32_t i = less; i < options->tensors + extra; i++) {
 		uint64_t whole[2] = {infer.tp * 4, 4}, local[2] = {4, 4};
 		uint64_t row = (worker->what.rank % infer.tp) * 4u;
 		struct piece piece = {.offset = 0, .bytes = 64};

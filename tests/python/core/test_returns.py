@@ -7,8 +7,9 @@ import os
 import signal
 import time
 
+import numpy
 import pytest
-from pair import SECONDS, Thread, inference, right, values
+from pair import SECONDS, K, Thread, inference, right, values
 from pair import trainer as new_trainer
 from test_losses import all_at, begun_with_one_engine, engine, fails, heard, two_engines
 
@@ -93,6 +94,27 @@ def test_engine__that_comes_back_is_sent_the_last_version_by_a_trainer_with_noth
             served = Thread(shows, again, 2)
             trainer.publish(2, values(2))
             served.done()
+            assert waits.done() == 2
+
+
+def test_engine__that_declares_another_layout_comes_back_with_it():
+    """As when experts have moved: the host closes it on all ranks and opens another one."""
+    with two_engines() as (address, trainer, (inference, other)):
+        other.close()
+        heard(trainer)
+        waits = Thread(inference.wait, 2)
+        with weft.Inference(address, 1, update_timeout_s=SECONDS) as again:
+            again.declare_param("k", "F32", K.shape)
+            again.declare_piece(K, "k")
+            joins = Thread(again.join, SECONDS)
+            assert Thread(repeats, trainer, False).done() == 1
+            joins.done()
+            for version in (1, 2):
+                served = Thread(again.wait, version)
+                trainer.publish(version, values(version))
+                assert served.done() == version
+                with again.read() as snapshot:
+                    assert (numpy.frombuffer(snapshot["k"].buffer, "f4") == -version).all()
             assert waits.done() == 2
 
 
