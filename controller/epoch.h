@@ -43,6 +43,7 @@ struct party {
 					       rank's mates (job/commit.h) are peers too */
 	size_t peer_count, peers_ready;     /* of them, not PLANNED any more */
 	uint64_t plan_ms;                   /* when the plan was sent last */
+	uint32_t rows_of;                   /* its rows are those that it has of this attempt; 0: they are not */
 	struct message_endpoints endpoints; /* not PLANNED: records in plan order */
 };
 
@@ -86,6 +87,8 @@ int epoch_plan(struct epoch *epoch, const struct epoch *before, const struct epo
 	       struct actions *actions, struct error *error);
 void epoch_free(struct epoch **epoch);
 
+/* Planned: of a party that has the plan of the epoch before, and in it the rows that it has in this one, too, rows_of is that attempt. */
+void epoch_share_rows(struct epoch *epoch, const struct epoch *before);
 /* Tensors held but wanted by nobody: how many, and some of their names. */
 int epoch_unwanted(const struct epoch *epoch, struct text *names, size_t *count);
 /* Fills everything but the timeout. */

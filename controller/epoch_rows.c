@@ -231,6 +231,28 @@ static int fill_rows(struct filling *filling, struct error *error)
 	return rc;
 }
 
+/* Their tables have the same rows for whoever is in both. */
+static bool same_rows(const struct epoch *a, const struct epoch *b)
+{
+	if (a->adopted || !digest_equal(a->table->digest, b->table->digest))
+		return false; /* one that is taken over may have another order */
+	for (uint32_t i = 0; i < a->count; i++)
+		if ((a->parties[i].away && a->parties[i].planned) ||
+		    (b->parties[i].away && b->parties[i].planned))
+			return false; /* no rows go there */
+	return true;
+}
+
+void epoch_share_rows(struct epoch *epoch, const struct epoch *before)
+{
+	if (!same_rows(before, epoch))
+		return;
+	for (uint32_t i = 0; i < epoch->count; i++)
+		if (before->parties[i].worker == epoch->parties[i].worker &&
+		    before->parties[i].leg == LEG_CONNECTED && !before->parties[i].away)
+			epoch->parties[i].rows_of = before->attempt;
+}
+
 int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *plan,
 	       struct error *error)
 {
@@ -272,6 +294,12 @@ int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *p
 	}
 	if (!rc)
 		rc = fill_rows(&filling, error);
+	plan->rows_of = party->rows_of;
+	if (plan->rows_of) {
+		memory_free(plan->rows);
+		plan->rows = NULL;
+		plan->row_count = 0;
+	}
 	memory_free(filling.peer_of);
 	return rc;
 }

@@ -258,6 +258,8 @@ void exchange_begin(struct controller *controller)
 	controller->exchanges_again = controller->epoch != NULL;
 	controller->pause.phase = PAUSE_NONE;
 	controller->pause.missing_ms = 0;
+	if (controller->epoch)
+		epoch_share_rows(epoch, controller->epoch);
 	epoch_free(&controller->epoch);
 	controller->epoch = epoch;
 	controller->pause.repeat = returns_repeat(controller);

@@ -202,11 +202,14 @@ struct message_plan {
 	size_t away_count;
 	uint64_t next;             /* the version that trainers are about to begin; 0: any. To a rank that lacks it: `repeat`, if any */
 	uint64_t repeat;           /* trainer: the last version, which all of them send once more to those that lack it; 0: they do not */
+	uint32_t rows_of;          /* its rows are those of that attempt's plan, which this worker has; 0: they are here */
 	struct plan_peer *peers;
 	size_t peer_count;
 	struct plan_row *rows;
 	size_t row_count;
 };
+/* Those of that plan, which is of this attempt: ERROR_MESSAGE where they do not fit. */
+int message_plan_take_rows(struct message_plan *plan, const struct message_plan *from, struct error *error);
 /* An engine, or a trainer, has left the job, and the others go on: `count` ranks from the first on, and why. Counted from 1,
  * heard in this order. */
 struct message_gone { uint32_t number, count; struct member first; int code; char *text; };

@@ -3,8 +3,8 @@
  * message_plan.c -- a worker's own part of the routing table.
  *
  *   {"attempt":1, "digest":bin16, "follows":false, "policy":"greedy", "order":"rotated",
- *    "checksums":false, "continues":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "repeat":0, "peers":[..],
- *    "rows":[..]}
+ *    "checksums":false, "continues":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "repeat":0, "rows_of":0,
+ *    "peers":[..], "rows":[..]}
  *
  *   away   [[role, rank], ..]
  *   peers  [[[role, rank], host, bytes, pieces, transport, lacks, delta], ..]
@@ -15,6 +15,8 @@
  *          stride_bytes]
  */
 #include "wire/message_parts.h"
+
+#include <string.h>
 
 _Static_assert(PATH_DIRECT == 0 && PATH_MAPPED == 1 && PATH_REPLICA == 2 && PATH_LANDED == 3 &&
 		       PATH_COUNT == 4,
@@ -73,6 +75,7 @@ static const struct codec_field plan_fields[] = {
 		   LIMIT_RANKS),
 	FIELD_U64(struct message_plan, next),
 	FIELD_U64(struct message_plan, repeat),
+	FIELD_U32(struct message_plan, rows_of, UINT32_MAX),
 	FIELD_LIST(struct message_plan, peers, peer_count, struct plan_peer, peer_record,
 		   LIMIT_PEERS),
 	FIELD_LIST(struct message_plan, rows, row_count, struct plan_row, row_record, LIMIT_ROUTES),
@@ -155,4 +158,22 @@ int message_plan_check(const void *body, struct error *error)
 			return rc;
 	}
 	return 0;
+}
+
+int message_plan_take_rows(struct message_plan *plan, const struct message_plan *from, struct error *error)
+{
+	size_t bytes = from->row_count * sizeof(*from->rows);
+
+	if (plan->row_count || plan->rows_of != from->attempt)
+		return error_set(error, ERROR_MESSAGE,
+				 "the plan of attempt %u has %zu rows, and says that they are those of attempt %u; "
+				 "this worker has the plan of attempt %u",
+				 plan->attempt, plan->row_count, plan->rows_of, from->attempt);
+	plan->rows = memory_alloc(bytes);
+	if (!plan->rows)
+		return memory_error(error, "taking the rows of the plan before", bytes);
+	if (bytes)
+		memcpy(plan->rows, from->rows, bytes);
+	plan->row_count = from->row_count;
+	return message_plan_check(plan, error);
 }

@@ -131,9 +131,12 @@ static int want(const struct message *message, char *out, size_t bytes)
 static int plan(const struct message *message, char *out, size_t bytes)
 {
 	const struct message_plan *plan = &message->u.plan;
+	char rows[48];
 
-	return snprintf(out, bytes, " attempt %u: %zu rows, %zu peers, %s, %s %08" PRIx32 "%s",
-			plan->attempt, plan->row_count, plan->peer_count, shown(plan->policy),
+	snprintf(rows, sizeof(rows), plan->rows_of ? "rows of attempt %zu" : "%zu rows",
+		 plan->rows_of ? (size_t)plan->rows_of : plan->row_count);
+	return snprintf(out, bytes, " attempt %u: %s, %zu peers, %s, %s %08" PRIx32 "%s",
+			plan->attempt, rows, plan->peer_count, shown(plan->policy),
 			shown(plan->order), DIGEST_SHORT(plan->digest),
 			plan->checksums ? ", checksums" : "");
 }

@@ -83,6 +83,25 @@ static void test_trainers__that_are_at_different_versions_meet_before_the_later_
 	simulation_free(&s);
 }
 
+/* The table is what it was when all were here: who has its rows is not sent them again, and who comes is. */
+static void test_engine__that_comes_back_costs_no_rows_of_the_others(void **unused)
+{
+	struct simulation *s = without_engine_1(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_start_rank(s, 2);
+	simulation_start_rank(s, 3);
+	simulation_run_for(s, 200);
+	simulation_update(s, 1);
+	simulation_run_for(s, 1000);
+	simulation_expect(s, "*controller > trainer 0: plan attempt 2: rows of attempt 1, 3 peers*\n"
+			     "*controller > inference 0: plan attempt 2: rows of attempt 1*\n"
+			     "*controller > inference 2: plan attempt 2: 3 rows*\n"
+			     "*trainer 0: plan attempt 2: 9 rows, 3 peers\n");
+	simulation_assert_all_at(s, 1);
+	simulation_free(&s);
+}
+
 static void test_newcomer__that_dies_again_keeps_nobody_waiting(void **unused)
 {
 	struct simulation *s = without_engine_1(&(struct simulation_options){0});
@@ -285,6 +304,7 @@ int main(void)
 		cmocka_unit_test(test_engine__comes_back_between_two_versions),
 		cmocka_unit_test(
 			test_trainers__that_are_at_different_versions_meet_before_the_later_one),
+		cmocka_unit_test(test_engine__that_comes_back_costs_no_rows_of_the_others),
 		cmocka_unit_test(test_newcomer__that_dies_again_keeps_nobody_waiting),
 		cmocka_unit_test(test_engine__that_is_lost_in_the_exchange_is_planned_without),
 		cmocka_unit_test(test_newcomer__may_have_another_layout_if_there_is_a_plan_with_it),

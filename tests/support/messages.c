@@ -385,6 +385,7 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 		to->away[i] = member(state);
 	to->next = number(state);
 	to->repeat = number(state);
+	to->rows_of = number32(state);
 	to->peers = list(&to->peer_count, sizeof(*to->peers), state);
 	for (size_t i = 0; i < to->peer_count; i++) {
 		to->peers[i].member = member(state);

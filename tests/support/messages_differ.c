@@ -190,6 +190,7 @@ static const char *plan_differs(const struct message_plan *a, const struct messa
 	SAME_EACH(away, away_count, away_differs);
 	SAME_NUMBER(next);
 	SAME_NUMBER(repeat);
+	SAME_NUMBER(rows_of);
 	SAME_EACH(peers, peer_count, plan_peer_differs);
 	SAME_EACH(rows, row_count, row_differs);
 	return NULL;

@@ -184,9 +184,16 @@ static void keep_former(struct worker_core *core, struct message *message)
 
 static void on_plan(struct worker_core *core, struct message *message)
 {
+	struct error why;
+
 	if (core->state != WORKER_DECLARE && !is_next_plan(core, &message->u.plan))
 		return;
 	WEFT_ASSERT_OP(core->state == WORKER_DECLARE, ==, !have_plan(core));
+	if (message->u.plan.rows_of &&
+	    message_plan_take_rows(&message->u.plan, &core->plan.u.plan, &why)) {
+		core_fail(core, &why, FAILURE_SENDS);
+		return;
+	}
 	if (have_plan(core)) {
 		keep_former(core, &core->plan);
 		keep_former(core, &core->peers);

@@ -75,6 +75,23 @@ static void test_next_plan__takes_the_place_of_one_that_is_being_exchanged(void 
 	exchange(bench, 3);
 }
 
+static void test_next_plan__whose_rows_are_of_a_plan_that_is_not_here_fails(void **state)
+{
+	struct bench *bench = *state;
+	struct message message = from_controller(MESSAGE_PLAN);
+
+	reach_run_for_long(bench);
+	receive_pause(bench, 1, 0);
+	pause_at(bench, 1, true, 5);
+	message.u.plan = (struct message_plan){.attempt = 3, .rows_of = 2};
+	message.u.plan.policy = memory_string("greedy");
+	message.u.plan.order = memory_string("rotated");
+	receive(bench, message);
+	assert_int_equal(state_of(bench), WORKER_FAILED);
+	assert_non_null(strstr(sent(bench, MESSAGE_FAILURE)->u.failure.text,
+			       "those of attempt 2; this worker has the plan of attempt 1"));
+}
+
 static void test_next_plan__waits_for_who_is_gone_to_be_said(void **state)
 {
 	struct bench *bench = *state;
@@ -121,6 +138,7 @@ int main(void)
 		TEST(test_pause__is_asked_of_the_host_once_and_its_answer_said_until_there_is_a_plan),
 		TEST(test_pause__for_a_later_version_lets_the_host_go_on_up_to_it),
 		TEST(test_next_plan__takes_the_place_of_one_that_is_being_exchanged),
+		TEST(test_next_plan__whose_rows_are_of_a_plan_that_is_not_here_fails),
 		TEST(test_next_plan__waits_for_who_is_gone_to_be_said),
 		TEST(test_worker__that_comes_to_a_job_that_runs_waits_as_long_as_it_is_answered),
 	};
