@@ -71,9 +71,12 @@ void epoch_free(struct epoch **out)
 	for (int role = 0; role < ROLE_COUNT; role++)
 		send_order_fini(&epoch->of[role]);
 	pool_free(&epoch->pool);
-	table_free(&epoch->table);
-	topology_free(&epoch->reported);
-	problem_free(&epoch->problem);
+	if (!epoch->uses || !--*epoch->uses) {
+		table_free(&epoch->table);
+		topology_free(&epoch->reported);
+		problem_free(&epoch->problem);
+		memory_free(epoch->uses);
+	}
 	memory_free(epoch);
 	*out = NULL;
 }

@@ -56,6 +56,7 @@ struct epoch {
 	uint32_t at[LEG_COUNT];       /* parties at each */
 	bool adopted;                 /* its parties ran before it was made: their endpoints were exchanged elsewhere */
 	bool foreign;                 /* .. and by another plan than this one */
+	uint32_t *uses;               /* of these three: by epochs of one plan */
 	struct topology *reported;    /* by the workers, where the plan uses that */
 	struct problem *problem;
 	struct table *table;          /* NULL until planned */
@@ -81,8 +82,8 @@ int epoch_new(struct epoch **epoch, uint64_t number, uint32_t attempt, uint32_t 
 void epoch_add(struct epoch *epoch, struct worker *worker);
 /* The same, of one that has left: `worker` was the last one there. planned: the plan is to be as if it had not. */
 void epoch_add_away(struct epoch *epoch, struct worker *worker, bool planned);
-/* When all are added. before: the one that it follows, whose plan is kept where it can be (routing/plan/keep.h); NULL: none. Says in
- * the log how many report no NIC, if that counts. */
+/* When all are added. before: the one that it follows, whose plan is kept where it can be (routing/plan/keep.h), and is this
+ * one where the same is declared by all; NULL: none. Says in the log how many report no NIC, if that counts. */
 int epoch_plan(struct epoch *epoch, const struct epoch *before, const struct epoch_rules *rules,
 	       struct actions *actions, struct error *error);
 void epoch_free(struct epoch **epoch);

@@ -173,22 +173,83 @@ static int check_hosts(const struct epoch *epoch, const struct epoch_rules *rule
 	return rc;
 }
 
-int epoch_plan(struct epoch *epoch, const struct epoch *before, const struct epoch_rules *rules,
-	       struct actions *actions, struct error *error)
+/* Equal messages are equal bytes. */
+static int declare_the_same(const struct worker *a, const struct worker *b, bool *same)
+{
+	struct message messages[] = {{.type = MESSAGE_DECLARE, .u.declare = a->declare},
+				     {.type = MESSAGE_DECLARE, .u.declare = b->declare}};
+	unsigned char *bytes[2] = {NULL, NULL};
+	size_t lengths[2];
+	struct error error;
+	int rc = 0;
+
+	for (int i = 0; i < 2 && !rc; i++)
+		rc = message_encode(&messages[i], &bytes[i], &lengths[i], &error);
+	*same = !rc && lengths[0] == lengths[1] && memcmp(bytes[0], bytes[1], lengths[0]) == 0 &&
+		same_host(a, b) && strcmp(a->hello.host, b->hello.host) == 0;
+	memory_free(bytes[0]);
+	memory_free(bytes[1]);
+	return rc == -(int)ERROR_MEMORY ? rc : 0;
+}
+
+/* All that a plan is made of; mostly by the very same processes. */
+static int is_of_the_same(const struct epoch *epoch, const struct epoch *before, bool *same)
+{
+	int rc = 0;
+
+	*same = !before->foreign;
+	for (uint32_t i = 0; i < epoch->count && *same && !rc; i++) {
+		const struct party *now = &epoch->parties[i], *then = &before->parties[i];
+
+		*same = now->planned == then->planned;
+		*same = *same && (!now->planned || now->worker->body == then->worker->body);
+		if (*same && now->planned && now->worker != then->worker)
+			rc = declare_the_same(now->worker, then->worker, same);
+	}
+	return rc;
+}
+
+static void share_plan(struct epoch *epoch, const struct epoch *before)
+{
+	++*before->uses;
+	epoch->uses = before->uses;
+	epoch->reported = before->reported;
+	epoch->problem = before->problem;
+	epoch->table = before->table;
+	epoch->table->moved.routes = epoch->table->moved.bytes = 0;
+}
+
+static int make_plan(struct epoch *epoch, const struct epoch *before,
+		     const struct epoch_rules *rules, struct actions *actions, struct error *error)
 {
 	struct plan_options options = rules->options;
 	int rc;
 
-	WEFT_ASSERT(!epoch->table);
-	WEFT_ASSERT_OP(epoch->count, ==, epoch->capacity);
+	epoch->uses = memory_alloc(sizeof(*epoch->uses));
+	if (!epoch->uses)
+		return -ERROR_MEMORY;
+	*epoch->uses = 1;
 	options.before = before && !before->foreign ? before->table : NULL;
 	rc = build_problem(epoch, rules, error);
 	if (!rc && rules->topology_from_workers) {
 		rc = epoch_cluster(&epoch->reported, epoch, actions, error);
 		options.topology = epoch->reported;
 	}
-	if (!rc)
-		rc = table_plan(&epoch->table, epoch->problem, rules->policy, &options, error);
+	return rc ? rc : table_plan(&epoch->table, epoch->problem, rules->policy, &options, error);
+}
+
+int epoch_plan(struct epoch *epoch, const struct epoch *before, const struct epoch_rules *rules,
+	       struct actions *actions, struct error *error)
+{
+	bool same = false;
+	int rc = before ? is_of_the_same(epoch, before, &same) : 0;
+
+	WEFT_ASSERT(!epoch->table);
+	WEFT_ASSERT_OP(epoch->count, ==, epoch->capacity);
+	if (!rc && same)
+		share_plan(epoch, before);
+	else if (!rc)
+		rc = make_plan(epoch, before, rules, actions, error);
 	if (!rc)
 		rc = check_hosts(epoch, rules, error);
 	if (!rc)

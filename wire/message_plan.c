@@ -160,15 +160,17 @@ int message_plan_check(const void *body, struct error *error)
 	return 0;
 }
 
-int message_plan_take_rows(struct message_plan *plan, const struct message_plan *from, struct error *error)
+int message_plan_take_rows(struct message_plan *plan, const struct message_plan *from,
+			   struct error *error)
 {
 	size_t bytes = from->row_count * sizeof(*from->rows);
 
 	if (plan->row_count || plan->rows_of != from->attempt)
-		return error_set(error, ERROR_MESSAGE,
-				 "the plan of attempt %u has %zu rows, and says that they are those of attempt %u; "
-				 "this worker has the plan of attempt %u",
-				 plan->attempt, plan->row_count, plan->rows_of, from->attempt);
+		return error_set(
+			error, ERROR_MESSAGE,
+			"the plan of attempt %u has %zu rows, and says that they are those of attempt %u; "
+			"this worker has the plan of attempt %u",
+			plan->attempt, plan->row_count, plan->rows_of, from->attempt);
 	plan->rows = memory_alloc(bytes);
 	if (!plan->rows)
 		return memory_error(error, "taking the rows of the plan before", bytes);

@@ -94,10 +94,11 @@ static void test_engine__that_comes_back_costs_no_rows_of_the_others(void **unus
 	simulation_run_for(s, 200);
 	simulation_update(s, 1);
 	simulation_run_for(s, 1000);
-	simulation_expect(s, "*controller > trainer 0: plan attempt 2: rows of attempt 1, 3 peers*\n"
-			     "*controller > inference 0: plan attempt 2: rows of attempt 1*\n"
-			     "*controller > inference 2: plan attempt 2: 3 rows*\n"
-			     "*trainer 0: plan attempt 2: 9 rows, 3 peers\n");
+	simulation_expect(s,
+			  "*controller > trainer 0: plan attempt 2: rows of attempt 1, 3 peers*\n"
+			  "*controller > inference 0: plan attempt 2: rows of attempt 1*\n"
+			  "*controller > inference 2: plan attempt 2: 3 rows*\n"
+			  "*trainer 0: plan attempt 2: 9 rows, 3 peers\n");
 	simulation_assert_all_at(s, 1);
 	simulation_free(&s);
 }

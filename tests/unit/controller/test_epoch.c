@@ -72,16 +72,22 @@ static int tear_down_pair(void **state)
 	return 0;
 }
 
-static struct epoch *planned(struct pair *pair, uint64_t number, uint32_t attempt)
+static struct epoch *planned_after(struct pair *pair, const struct epoch *before, uint64_t number,
+				   uint32_t attempt)
 {
 	struct epoch *epoch;
 
 	assert_int_equal(epoch_new(&epoch, number, attempt, 1, 1), 0);
 	epoch_add(epoch, pair->workers[T0]);
 	epoch_add(epoch, pair->workers[I0]);
-	assert_int_equal(epoch_plan(epoch, NULL, &pair->rules, &pair->actions, NULL), 0);
+	assert_int_equal(epoch_plan(epoch, before, &pair->rules, &pair->actions, NULL), 0);
 	epoch_check(epoch, 0);
 	return epoch;
+}
+
+static struct epoch *planned(struct pair *pair, uint64_t number, uint32_t attempt)
+{
+	return planned_after(pair, NULL, number, attempt);
 }
 
 static void open_in(struct epoch *epoch, struct pair *pair, int who)
@@ -121,6 +127,54 @@ static void test_epoch__goes_through_its_legs_beside_another_one(void **state)
 	assert_memory_equal(message.u.peers.peers[0].record, "record", 6);
 	message_fini(&message);
 	epoch_free(&next);
+}
+
+/* Another process in the place of the rank. */
+static struct worker *comes_again(struct pair *pair, const char *host)
+{
+	struct worker *before = pair->workers[I0];
+
+	pair->bench.incarnation[I0]++;
+	make_worker(pair, I0);
+	memory_free(pair->workers[I0]->hello.host);
+	pair->workers[I0]->hello.host = memory_string(host);
+	return before;
+}
+
+static void test_epoch__of_those_who_declare_the_same_has_the_plan_before(void **state)
+{
+	struct pair *pair = *state;
+	struct epoch *first = planned(pair, 1, 1), *second, *third;
+	struct worker *before = comes_again(pair, "a");
+	const struct table *table = first->table;
+	struct message message = {.type = MESSAGE_PLAN};
+
+	for (int who = 0; who < 2; who++)
+		open_in(first, pair, who);
+	for (uint32_t who = 0; who < 2; who++)
+		epoch_connected(first, who);
+	second = planned_after(pair, first, 1, 2);
+	assert_ptr_equal(second->table, table);
+	epoch_share_rows(second, first);
+	epoch_free(&first);
+	worker_release(&before);
+	assert_int_equal(epoch_rows(second, T0, &message.u.plan, NULL), 0); /* it has them */
+	assert_int_equal(message.u.plan.rows_of, 1);
+	assert_int_equal(message.u.plan.row_count, 0);
+	message_fini(&message);
+	message.type = MESSAGE_PLAN;
+	assert_int_equal(epoch_rows(second, I0, &message.u.plan, NULL), 0); /* it has come */
+	assert_int_equal(message.u.plan.rows_of, 0);
+	assert_int_equal(message.u.plan.row_count, 1);
+	message_fini(&message);
+
+	before = comes_again(pair, "b"); /* which a topology may name */
+	third = planned_after(pair, second, 1, 3);
+	assert_ptr_not_equal(third->table, second->table);
+	assert_true(digest_equal(third->table->digest, second->table->digest));
+	worker_release(&before);
+	epoch_free(&second);
+	epoch_free(&third);
 }
 
 static void test_epoch__keeps_its_workers_when_the_membership_has_let_go(void **state)
@@ -234,6 +288,9 @@ static void test_epoch__a_pair_that_nothing_reaches_is_refused_with_what_both_ha
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			test_epoch__of_those_who_declare_the_same_has_the_plan_before, set_up_pair,
+			tear_down_pair),
 		cmocka_unit_test_setup_teardown(
 			test_epoch__goes_through_its_legs_beside_another_one, set_up_pair,
 			tear_down_pair),
