@@ -391,9 +391,9 @@ class Trainer(Worker):
         ``begin``. Where nobody waits it returns at once, and may be asked as often as one likes.
 
         Returns:
-            The version that all trainers are to send once more, as any update, to those engines alone that come in or had to give it
-            up: the last one that was ended. 0: none. What it named it names until that was begun, and ``begin`` for another version is a StateError: after Ctrl-C,
-            or a task that was cancelled, ask again.
+            The version that all trainers are to send once more, as any update, to those engines alone that come in or had to give
+            it up: the last one that was ended. 0: none. What it named it names until that was begun, and ``begin`` for another
+            version is a StateError: after Ctrl-C, or a task that was cancelled, ask again.
 
         Raises:
             StateError: an update is open.
