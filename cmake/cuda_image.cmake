@@ -2,7 +2,7 @@
 # takes half a minute for it and every build (release, asan, tsan, fuzz, a wheel) has the same, so it is kept, by what it is made of.
 cmake_minimum_required(VERSION 3.25)
 list(GET COMPILE 0 compiler)
-execute_process(COMMAND ${compiler} --version OUTPUT_VARIABLE made_of)
+execute_process(COMMAND ${compiler} --version OUTPUT_VARIABLE made_of COMMAND_ERROR_IS_FATAL ANY)
 string(APPEND made_of "${COMPILE}")
 foreach(source ${SOURCES})
   file(SHA256 ${source} hash)

@@ -88,7 +88,7 @@ int epoch_plan(struct epoch *epoch, const struct epoch *before, const struct epo
 	       struct actions *actions, struct error *error);
 void epoch_free(struct epoch **epoch);
 
-/* Planned: of a party that has the plan of the epoch before, and in it the rows that it has in this one, too, rows_of is that attempt. */
+/* Planned: where it is the very plan of the epoch before, rows_of of a party that has that one is its attempt. */
 void epoch_share_rows(struct epoch *epoch, const struct epoch *before);
 /* Tensors held but wanted by nobody: how many, and some of their names. */
 int epoch_unwanted(const struct epoch *epoch, struct text *names, size_t *count);

@@ -266,7 +266,8 @@ void exchange_begin(struct controller *controller)
 	controller->attempts++;
 	controller_enter(controller, CONTROLLER_EXCHANGE);
 	patience_begin(&controller->patience, controller->now_ms);
-	announce(controller);
+	if (!runs || takeover_same(runs, epoch))
+		announce(controller);
 	if (runs) {
 		take_over(controller, takeover_same(runs, epoch));
 		return;

@@ -156,7 +156,8 @@ int takeover_compare(const struct slot *first, const struct epoch *epoch, struct
 		why, ERROR_CONFLICT,
 		"%s and the others run by plan %s, and what they declare makes %s here: start this "
 		"controller with the options of the one that was lost (--train, --infer, --policy, "
-		"--order, --topology, --sessions-max, --commit), or restart the whole job",
+		"--order, --topology, --sessions-max, --commit), and engines that died meanwhile in the "
+		"layouts that they had, or restart the whole job",
 		slot_text(first, who), digest_text(hello_of(first)->plan, theirs),
 		digest_text(epoch->table->digest, ours));
 }

@@ -185,7 +185,6 @@ static void test_engine__that_is_whole_while_another_comes_in_is_sent_the_versio
 	simulation_free(&s);
 }
 
-/* One trainer has what the others gave up, and would send it once more. */
 /* Engines 0 and 2 had given it up, and engine 1 comes. */
 static void
 test_version__that_a_lost_trainer_had_not_sent_is_sent_once_more_to_all_who_lack_it(void **unused)

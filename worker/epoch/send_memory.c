@@ -153,6 +153,19 @@ static int open_ring(struct send_plan *plan, const struct epoch *epoch, uint64_t
 	return rc;
 }
 
+static struct digest places_digest(const struct full_place *places, size_t count)
+{
+	struct digest_stream stream;
+
+	digest_begin(&stream);
+	for (size_t i = 0; i < count; i++) {
+		digest_add_u64(&stream, places[i].param);
+		digest_add_u64(&stream, places[i].offset);
+		digest_add_u64(&stream, places[i].bytes);
+	}
+	return digest_end(&stream);
+}
+
 static int open_homes(struct send_plan *plan, const struct epoch *epoch, struct error *error)
 {
 	struct full_place *places = pool_array(&plan->pool, plan->source_count, sizeof(*places));
@@ -173,7 +186,8 @@ static int open_homes(struct send_plan *plan, const struct epoch *epoch, struct 
 	if (rc || !plan->homes.bytes)
 		return rc;
 	if (kept->version && digest_equal(kept->digest, epoch->digest) &&
-	    kept->row_count == epoch->row_count && (!epoch->sums || kept->sums)) {
+	    digest_equal(kept->places, places_digest(places, plan->source_count)) &&
+	    (!epoch->sums || kept->sums)) {
 		plan->replica_region = kept->homes;
 		plan->sums_region = kept->sums;
 		plan->kept_version = kept->version;
@@ -264,7 +278,8 @@ void send_plan_keep(struct epoch *epoch, uint64_t version, struct kept_replica *
 	if (!plan->full || !version || !plan->replica_region)
 		return;
 	*kept = (struct kept_replica){plan->replica_region, plan->sums_region, version,
-				      epoch->digest, epoch->row_count};
+				      epoch->digest,
+				      places_digest(plan->homes.places, plan->homes.count)};
 	plan->replica_region = plan->sums_region = NULL;
 }
 

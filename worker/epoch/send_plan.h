@@ -65,7 +65,7 @@ struct kept_replica {
 	struct transport_region *homes, *sums;
 	uint64_t version;              /* 0: nothing */
 	struct digest digest;          /* of that plan, */
-	size_t row_count;              /* and what it sends of it */
+	struct digest places;          /* and of where it keeps what of it: parameters are numbered by their layouts */
 };
 
 struct send_plan {

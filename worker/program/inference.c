@@ -158,7 +158,7 @@ int inference_run(struct player *player, weft_error *error)
 		rc = weft_update_wait(player->worker, lacks ? WEFT_VERSION_NEXT : version, 0,
 				      &version, error);
 		lacked = lacks;
-		lacks = was_given_up(player, rc, version + 1 == end, error);
+		lacks = was_given_up(player, rc, version + 1 == end && !lacked, error);
 		if (lacks) {
 			rc = 0;
 			version -= lacked; /* which it was of then is not said */

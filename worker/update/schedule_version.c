@@ -342,11 +342,14 @@ static int check_failed(const struct schedule *schedule, struct error *error)
 
 uint64_t schedule_repeats(const struct schedule *schedule)
 {
-	bool any = false;
+	bool any = false,
+	     none = true; /* who serves none of them says what the others say, and sends nothing */
 
-	for (size_t p = 0; p < schedule->options.plan->peer_count && schedule->repeat; p++)
+	for (size_t p = 0; p < schedule->options.plan->peer_count && schedule->repeat; p++) {
 		any = any || (schedule->links[p].lacks && !schedule->links[p].gone);
-	return any ? schedule->repeat : 0;
+		none = none && !schedule->links[p].lacks;
+	}
+	return any || none ? schedule->repeat : 0;
 }
 
 int schedule_check_begin(const struct schedule *schedule, uint64_t version, struct error *error)

@@ -450,7 +450,8 @@ static int give_up(struct waiter *waiter, const struct receive_step *step, struc
 	uint64_t gave_up = waiter->committer.given_up.version;
 
 	*error = waiter->receiver.error;
-	if (!step->broken && gave_up != GIVE_UP_PAUSES && gave_up > waiter->mates_past)
+	if (!step->broken && error->code == ERROR_ABORTED && gave_up != GIVE_UP_PAUSES &&
+	    gave_up > waiter->mates_past)
 		waiter->mates_past = gave_up;
 	if (!waiter->stats.wait_ns)
 		waiter->stats.wait_ns = clock_ns() - waiter->receiver.began_ns;

@@ -9,7 +9,7 @@ import time
 
 import numpy
 import pytest
-from pair import SECONDS, K, Thread, inference, right, values
+from pair import SECONDS, K, Q, Thread, inference, right, values
 from pair import trainer as new_trainer
 from test_losses import all_at, begun_with_one_engine, engine, fails, heard, two_engines
 
@@ -115,6 +115,50 @@ def test_engine__that_declares_another_layout_comes_back_with_it():
                 assert served.done() == version
                 with again.read() as snapshot:
                     assert (numpy.frombuffer(snapshot["k"].buffer, "f4") == -version).all()
+            assert waits.done() == 2
+
+
+def engine_with(address, names):
+    """Parameters of one size, k of K and q of the same number of Q's rows, declared in that order."""
+    worker = weft.Inference(address, 1, update_timeout_s=SECONDS)
+    for name in names:
+        worker.declare_param(name, "F32", K.shape)
+        worker.declare_piece({"k": K, "q": Q}[name], name, lo=(0, 0), hi=K.shape)
+    return worker
+
+
+@pytest.mark.parametrize("replica", ["ring", "full"])
+def test_engine__that_declares_its_parameters_in_another_order_has_each_in_its_place(replica):
+    """Its plan has the digest of the one before, which names them."""
+    with contextlib.ExitStack() as stack:
+        running = weft.Controller(train="world=1", infer="engines=2,tp=1", on_loss="continue")
+        stack.callback(running.stop)
+        trainer = stack.enter_context(new_trainer(running.address, replica=replica))
+        first, second = stack.enter_context(inference(running.address, shadow=True)), engine_with(running.address, "kq")
+        for join in [Thread(worker.join) for worker in (trainer, first, second)]:
+            join.done()
+        waits = [Thread(worker.wait, 1) for worker in (first, second)]
+        trainer.publish(1, values(1))
+        assert [wait.done() for wait in waits] == [1, 1]
+        digest = trainer.plan.digest
+        second.close()
+        heard(trainer)
+        waits = Thread(first.wait, 2)
+        with engine_with(running.address, "qk") as again:
+            joins = Thread(again.join, SECONDS)
+            assert Thread(repeats, trainer, False).done() == 1
+            joins.done()
+            assert trainer.plan.digest == digest
+            for version in (1, 2):
+                served = Thread(again.wait, version)
+                if version == 1 and replica == "full":
+                    with pytest.raises(weft.StateError):
+                        trainer.replay(1)
+                trainer.publish(version, values(version))
+                assert served.done() == version
+                with again.read() as snapshot:
+                    for name, value in (("q", version), ("k", -version)):
+                        assert (numpy.frombuffer(snapshot[name].buffer, "f4") == value).all()
             assert waits.done() == 2
 
 
