@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 
 import job as jobs
 import pytest
@@ -122,6 +123,28 @@ def test_version__that_a_lost_trainer_has_not_sent_is_sent_once_more_by_the_othe
             assert job.digests(rank) == {version: want.digests(version)[rank % 2] for version in range(1, last + 1)}, job.said()
         for rank in (0, 2):
             assert [update["version"] for update in job.processes[f"trainer-{rank}"].updates()] == [1, 2, 2, 3, 4]
+    assert not jobs.leftovers()
+
+
+@pytest.mark.parametrize("way", SOME)
+def test_trainer__that_begins_what_some_ranks_have_given_up_goes_on_with_the_others(tmp_path, models, way):
+    """It is no fault of its own that it is slow when another one is lost."""
+    with jobs.Job(tmp_path, models["qwen2"], "world=3,source=gathered", INFER) as job:
+        job.controller("--on-loss", "continue")
+        for rank in range(3):
+            job.worker("trainer", rank, "--interval", "50ms", *WAYS[way], updates=UPDATES)
+        for rank in range(6):
+            job.worker("inference", rank, "--verify", "--shadow", *WAYS[way], updates=UPDATES)
+        until(lambda: all(job.processes[f"inference-{rank}"].updates() for rank in range(6)), job)
+        for rank in (1, 2):
+            job.kill(f"trainer-{rank}", signal.SIGSTOP)
+        done = [len(job.processes[f"trainer-{rank}"].updates()) for rank in (1, 2)]
+        until(lambda: len(job.processes["trainer-0"].updates()) > max(done), job)
+        job.kill("trainer-1")
+        until(lambda: any("was given up" in job.processes[f"inference-{rank}"].stderr for rank in range(6)), job)
+        time.sleep(0.5)  # they wait for the next one
+        job.kill("trainer-2", signal.SIGCONT)
+        all_is_right(job)
     assert not jobs.leftovers()
 
 

@@ -74,6 +74,7 @@ struct call {
 	uint64_t wanted;              /* writes to settle, as they were when the peer was reached */
 	bool sampled;                 /* they were */
 	uint64_t version;
+	bool lacks_trainer;           /* BEGIN: one has left since the plan was made */
 };
 
 enum task_stage { TASK_TAKE, TASK_ROOM, TASK_PACK, TASK_POST };

@@ -118,9 +118,10 @@ static struct step begin(struct schedule *schedule, struct call *call, const str
 	for (size_t p = 0; p < schedule->options.plan->peer_count; p++) {
 		struct send_link *link = &schedule->links[p];
 
-		/* it waits for a later one, and takes no part in what is sent for it alone */
+		/* it waits for a later one, and takes no part in what others lack, or has given this one up since a trainer
+		 * is gone */
 		if (permitted(link) && link->accept.min_version > call->version &&
-		    call->version == schedule->repeat)
+		    (call->version == schedule->repeat || call->lacks_trainer))
 			link->rests = true;
 		all = all && accepts(link, call->version);
 		if (link_out(link) || !permitted(link) || link->accept.min_version <= call->version)

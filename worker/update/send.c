@@ -147,6 +147,28 @@ static int ask_begin(struct sender *sender, struct task *task, struct step *step
 	return rc;
 }
 
+static bool lacks_trainer(struct sender *sender)
+{
+	return sender->epoch->plan->continues &&
+	       control_have_left(sender->health->control, (struct member){ROLE_TRAINER, 0},
+				 UINT32_MAX);
+}
+
+/* A rank goes on without a trainer: another one, which this one has yet to hear of, or this one, which was stopped. */
+static bool hears_of_another(struct sender *sender)
+{
+	struct health *health = sender->health;
+	uint64_t deadline = clock_deadline_ns(control_grace_ms(health->control));
+
+	while (!lacks_trainer(sender)) {
+		if (control_failed(health->control) || health->interrupted ||
+		    clock_ns() >= deadline)
+			return false;
+		clock_sleep_ms(5);
+	}
+	return !control_failed(health->control);
+}
+
 /* 0, an error, SENDER_PAUSES, or 1: not yet, and *until_ns is when to look again at the latest. */
 static int look(struct sender *sender, struct task *task, uint64_t *until_ns, struct error *error)
 {
@@ -164,13 +186,17 @@ static int look(struct sender *sender, struct task *task, uint64_t *until_ns, st
 		    version != sender->schedule.repeat)
 			return SENDER_PAUSES;
 	}
+	task->own->lacks_trainer = lacks_trainer(sender);
 	rc = ask_begin(sender, task, &step, error);
 	if (!rc && step.kind == STEP_DONE)
 		return 0;
 	if (!rc && step.kind == STEP_FAIL && !sender->schedule.failed) {
-		/* ranks have gone on without a trainer that was stopped: it is lost, and has yet to hear so */
-		if (error->code == ERROR_VERSION && sender->epoch->plan->continues)
+		if (error->code == ERROR_VERSION && sender->epoch->plan->continues) {
+			*until_ns = clock_ns();
+			if (hears_of_another(sender))
+				return 1;
 			health_hear_cause(sender->health, error);
+		}
 		return -(int)error->code;
 	}
 	if (rc || step.kind == STEP_FAIL)
