@@ -83,13 +83,11 @@ void epoch_add(struct epoch *epoch, struct worker *worker);
 /* The same, of one that has left: `worker` was the last one there. planned: the plan is to be as if it had not. */
 void epoch_add_away(struct epoch *epoch, struct worker *worker, bool planned);
 /* When all are added. before: the one that it follows, whose plan is kept where it can be (routing/plan/keep.h), and is this
- * one where the same is declared by all; NULL: none. Says in the log how many report no NIC, if that counts. */
+ * one where the same is declared by all: then who has its rows is not to be sent them; NULL: none. Says in the log how many report no NIC, if that counts. */
 int epoch_plan(struct epoch *epoch, const struct epoch *before, const struct epoch_rules *rules,
 	       struct actions *actions, struct error *error);
 void epoch_free(struct epoch **epoch);
 
-/* Planned: where it is the very plan of the epoch before, rows_of of a party that has that one is its attempt. */
-void epoch_share_rows(struct epoch *epoch, const struct epoch *before);
 /* Tensors held but wanted by nobody: how many, and some of their names. */
 int epoch_unwanted(const struct epoch *epoch, struct text *names, size_t *count);
 /* Fills everything but the timeout. */

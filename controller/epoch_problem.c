@@ -201,14 +201,16 @@ static int is_of_the_same(const struct epoch *epoch, const struct epoch *before,
 	for (uint32_t i = 0; i < epoch->count && *same && !rc; i++) {
 		const struct party *now = &epoch->parties[i], *then = &before->parties[i];
 
-		*same = now->planned == then->planned;
-		*same = *same && (!now->planned || now->worker->body == then->worker->body);
+		*same = now->planned == then->planned &&
+			(!now->planned || now->worker->body == then->worker->body);
 		if (*same && now->planned && now->worker != then->worker)
 			rc = declare_the_same(now->worker, then->worker, same);
 	}
 	return rc;
 }
 
+/* Who has connected by it has its rows, too, unless it was taken over: then they may stand in another order. (Where plans are only
+ * equal by their digest they may differ: they number parameters by layouts, and stand in the order of the topology.) */
 static void share_plan(struct epoch *epoch, const struct epoch *before)
 {
 	++*before->uses;
@@ -217,6 +219,10 @@ static void share_plan(struct epoch *epoch, const struct epoch *before)
 	epoch->problem = before->problem;
 	epoch->table = before->table;
 	epoch->table->moved.routes = epoch->table->moved.bytes = 0;
+	for (uint32_t i = 0; i < epoch->count && !before->adopted; i++)
+		if (before->parties[i].worker == epoch->parties[i].worker &&
+		    before->parties[i].leg == LEG_CONNECTED && !before->parties[i].away)
+			epoch->parties[i].rows_of = before->attempt;
 }
 
 static int make_plan(struct epoch *epoch, const struct epoch *before,

@@ -231,17 +231,6 @@ static int fill_rows(struct filling *filling, struct error *error)
 	return rc;
 }
 
-/* An equal digest is not enough: rows name parameters by their places in layouts, and stand in the order of the topology. */
-void epoch_share_rows(struct epoch *epoch, const struct epoch *before)
-{
-	if (before->adopted || before->table != epoch->table)
-		return; /* one that is taken over may have been made with another order */
-	for (uint32_t i = 0; i < epoch->count; i++)
-		if (before->parties[i].worker == epoch->parties[i].worker &&
-		    before->parties[i].leg == LEG_CONNECTED && !before->parties[i].away)
-			epoch->parties[i].rows_of = before->attempt;
-}
-
 int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *plan,
 	       struct error *error)
 {

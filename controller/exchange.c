@@ -177,6 +177,8 @@ static void go_all(struct controller *controller)
 static void take_over(struct controller *controller, bool same)
 {
 	epoch_adopt(controller->epoch, same);
+	if (same)
+		announce(controller);
 	say(controller, true, "takes over a job that runs, %.1f s after it was started: %s",
 	    (double)(controller->now_ms - controller->started_ms) / 1000.0,
 	    same ? "all have the plan that they had"
@@ -258,20 +260,17 @@ void exchange_begin(struct controller *controller)
 	controller->exchanges_again = controller->epoch != NULL;
 	controller->pause.phase = PAUSE_NONE;
 	controller->pause.missing_ms = 0;
-	if (controller->epoch)
-		epoch_share_rows(epoch, controller->epoch);
 	epoch_free(&controller->epoch);
 	controller->epoch = epoch;
 	controller->pause.repeat = returns_repeat(controller);
 	controller->attempts++;
 	controller_enter(controller, CONTROLLER_EXCHANGE);
 	patience_begin(&controller->patience, controller->now_ms);
-	if (!runs || takeover_same(runs, epoch))
-		announce(controller);
 	if (runs) {
 		take_over(controller, takeover_same(runs, epoch));
 		return;
 	}
+	announce(controller);
 	for (uint32_t i = 0; !rc && i < members->count; i++)
 		if (exchange_has(controller, &members->slots[i]))
 			rc = send_plan(controller, &members->slots[i], &why);

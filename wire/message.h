@@ -226,7 +226,7 @@ struct message_paused {
 	bool stopped;              /* else a trainer that will, where it begins its next update */
 	uint64_t next;             /* trainer: the first version that it has not begun; inference: 0 */
 	uint64_t version;          /* trainer: the last one that it ended; inference: the last one that it published */
-	bool repeats;              /* trainer: it would send that once more to those that come in, before the next one */
+	bool repeats;              /* trainer: it would send that once more to those that lack it, before the next one */
 };
 struct message_lost {           /* the job's end for the others: who, and the error message */
 	int code;

@@ -65,6 +65,11 @@ struct control_gone {
 bool control_gone(struct control *control, uint32_t index, struct control_gone *gone);
 /* [any thread] One of `count` ranks from the first on has since the last plan was made. control may be NULL. */
 bool control_have_left(struct control *control, struct member first, uint32_t count);
+/* [any thread] Some trainer has. */
+static inline bool control_lacks_trainer(struct control *control)
+{
+	return control_have_left(control, (struct member){ROLE_TRAINER, 0}, UINT32_MAX);
+}
 /* So many of them had left when the plan was made that control_next handed out last. */
 uint32_t control_gone_before(struct control *control);
 /* [any thread] The number of the pause that the job is to make, once the host comes to `version`: see message_pause; 0: of

@@ -56,7 +56,7 @@ static const struct option_row {
 	{"change-one-in", NULL, "N", KIND_NUMBER, AT(change_one_in),
 	 "a version differs from the one before in one of N of its 16-bit values (default 1: in all); give it to all workers"},
 	{"repeat", NULL, NULL, KIND_FLAG, AT(repeat),
-	 "trainer: in that pause engines that come back are sent the last version; give it to all trainers"},
+	 "trainer: in that pause engines that come back, or had to give it up, are sent the last version; give it to all trainers"},
 	{"transport", "WEFT_TRANSPORT", "NAME", KIND_TEXT, AT(transport),
 	 "shm (default), cuda, verbs, tcp or efa: a requirement, never changed silently; or a list as "
 	 "shm,verbs,tcp (auto: shm,verbs), of which each pair uses the first that both sides have and "

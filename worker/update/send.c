@@ -147,20 +147,13 @@ static int ask_begin(struct sender *sender, struct task *task, struct step *step
 	return rc;
 }
 
-static bool lacks_trainer(struct sender *sender)
-{
-	return sender->epoch->plan->continues &&
-	       control_have_left(sender->health->control, (struct member){ROLE_TRAINER, 0},
-				 UINT32_MAX);
-}
-
 /* A rank goes on without a trainer: another one, which this one has yet to hear of, or this one, which was stopped. */
 static bool hears_of_another(struct sender *sender)
 {
 	struct health *health = sender->health;
 	uint64_t deadline = clock_deadline_ns(control_grace_ms(health->control));
 
-	while (!lacks_trainer(sender)) {
+	while (!control_lacks_trainer(health->control)) {
 		if (control_failed(health->control) || health->interrupted ||
 		    clock_ns() >= deadline)
 			return false;
@@ -186,16 +179,16 @@ static int look(struct sender *sender, struct task *task, uint64_t *until_ns, st
 		    version != sender->schedule.repeat)
 			return SENDER_PAUSES;
 	}
-	task->own->lacks_trainer = lacks_trainer(sender);
 	rc = ask_begin(sender, task, &step, error);
 	if (!rc && step.kind == STEP_DONE)
 		return 0;
 	if (!rc && step.kind == STEP_FAIL && !sender->schedule.failed) {
 		if (error->code == ERROR_VERSION && sender->epoch->plan->continues) {
-			*until_ns = clock_ns();
-			if (hears_of_another(sender))
-				return 1;
-			health_hear_cause(sender->health, error);
+			task->own->lacks_trainer = hears_of_another(sender);
+			if (task->own->lacks_trainer) /* then it is refused by nobody */
+				return look(sender, task, until_ns, error);
+			if (control_failed(sender->health->control))
+				control_error(sender->health->control, error);
 		}
 		return -(int)error->code;
 	}

@@ -222,7 +222,7 @@ static void sleep_until(struct waiter *waiter, uint64_t until_ns)
  * of theirs. */
 static uint64_t min_version(const struct waiter *waiter)
 {
-	return waiter_lacks_trainer(waiter) ? 1 : waiter->receiver.min_version;
+	return control_lacks_trainer(waiter->health->control) ? 1 : waiter->receiver.min_version;
 }
 
 static int send_accept(struct waiter *waiter, const struct receive_step *step, struct error *error)
@@ -557,7 +557,7 @@ static bool never_comes(struct waiter *waiter, struct heard *heard, struct recei
  * shall not wait for this rank. */
 static int stop(struct waiter *waiter)
 {
-	if (!waiter_lacks_trainer(waiter))
+	if (!control_lacks_trainer(waiter->health->control))
 		return WAITER_PAUSES;
 	waiter_cannot(waiter, GIVE_UP_PAUSES, "a trainer has left the job");
 	/* while it meets at OPEN, what is open is an earlier version's: promised, or tainted by itself */

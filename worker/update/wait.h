@@ -97,8 +97,7 @@ uint64_t waiter_next(const struct waiter *waiter);
 int waiter_check_past(const struct waiter *waiter, uint64_t version, struct error *error);
 /* wait_gone.c: who left the job, as the controller says, is gone. */
 void waiter_hear_gone(struct waiter *waiter);
-/* Some trainer of the job is; one of those that write here. */
-bool waiter_lacks_trainer(const struct waiter *waiter);
+/* One of those that write here is. */
 bool waiter_lacks_peer(struct waiter *waiter);
 /* That trainer is, or its process has ended. broken: and this rank ends with it, for the reason *error. */
 bool waiter_misses(struct waiter *waiter, uint32_t p, bool *broken, struct error *error);

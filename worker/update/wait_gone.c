@@ -22,12 +22,6 @@ void waiter_hear_gone(struct waiter *waiter)
 				epoch->peers[p].gone = true; /* also where another is back */
 }
 
-bool waiter_lacks_trainer(const struct waiter *waiter)
-{
-	return control_have_left(waiter->health->control, (struct member){ROLE_TRAINER, 0},
-				 UINT32_MAX);
-}
-
 bool waiter_lacks_peer(struct waiter *waiter)
 {
 	bool any = false;

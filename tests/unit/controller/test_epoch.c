@@ -155,7 +155,6 @@ static void test_epoch__of_those_who_declare_the_same_has_the_plan_before(void *
 		epoch_connected(first, who);
 	second = planned_after(pair, first, 1, 2);
 	assert_ptr_equal(second->table, table);
-	epoch_share_rows(second, first);
 	epoch_free(&first);
 	worker_release(&before);
 	assert_int_equal(epoch_rows(second, T0, &message.u.plan, NULL), 0); /* it has them */
