@@ -180,13 +180,15 @@ void losses_drop(struct controller *controller, struct slot *slot, struct messag
 	char who[WORKER_TEXT_BYTES], whom[WORKER_TEXT_BYTES];
 	struct error why;
 
-	if (!target || !controller->continues || !exchange_has(controller, slot) ||
-	    slot->who.role == target->who.role) {
+	if (!target || !controller->continues || slot->who.role == target->who.role) {
 		say_noise(controller,
 			  "not taken: %s goes on without a worker, in a job where none does",
 			  slot_text(slot, who));
 		return;
 	}
+	/* another process may have come for that rank since: whom a plan before this one had is nobody that it misses */
+	if (!exchange_has(controller, slot) || drop->attempt != controller->epoch->attempt)
+		return;
 	if (drop->version > slot->version)
 		slot->version = drop->version;
 	/* it will hear it with its next heartbeat, too */

@@ -146,7 +146,7 @@ struct message_attempt { uint32_t attempt; }; /* connected, go */
 
 struct message_failure { int code; char *text; uint64_t version; };
 /* Of a plan that continues: the sender goes on without that inference rank, which it does not reach. Answered by gone. */
-struct message_drop { struct member member; int code; char *text; uint64_t version; };
+struct message_drop { uint32_t attempt; struct member member; int code; char *text; uint64_t version; };
 struct message_leave { bool done; };  /* done: finished its work; else interrupted */
 struct message_heartbeat {
 	uint64_t sequence;         /* the controller answers with the same */

@@ -137,6 +137,7 @@ MESSAGE_RECORD(failure);
 
 /* {"member":[1, 3], "code":140, "text":"write to inference 3 ..", "version":12} */
 static const struct codec_field drop_fields[] = {
+	FIELD_U32(struct message_drop, attempt, UINT32_MAX),
 	FIELD_RECORD(struct message_drop, member, struct member, message_member_record),
 	FIELD_CODE(struct message_drop, code),
 	FIELD_ERROR_TEXT(struct message_drop, text),

@@ -161,8 +161,8 @@ static int drop(const struct message *message, char *out, size_t bytes)
 	const struct message_drop *drop = &message->u.drop;
 	char name[MEMBER_TEXT_BYTES];
 
-	return snprintf(out, bytes, " %s E%d at version %" PRIu64 ": %s",
-			member_text(drop->member, name), drop->code, drop->version,
+	return snprintf(out, bytes, " %s of attempt %u E%d at version %" PRIu64 ": %s",
+			member_text(drop->member, name), drop->attempt, drop->code, drop->version,
 			shown(drop->text));
 }
 

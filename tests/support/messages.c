@@ -480,6 +480,7 @@ static void random_small(struct message *message, uint64_t *state)
 		message->u.failure.version = number(state);
 		break;
 	case MESSAGE_DROP:
+		message->u.drop.attempt = (uint32_t)random_below(state, UINT32_MAX);
 		message->u.drop.member = member(state);
 		message->u.drop.code = (int)random_below(state, LIMIT_CODE + 1);
 		message->u.drop.text = text(state);

@@ -268,6 +268,7 @@ static const char *small_differs(const struct message *a, const struct message *
 		SAME_NUMBER(u.leave.done);
 		break;
 	case MESSAGE_DROP:
+		SAME_NUMBER(u.drop.attempt);
 		SAME_MEMBER(u.drop.member);
 		SAME_NUMBER(u.drop.code);
 		SAME_TEXT(u.drop.text);

@@ -119,8 +119,9 @@ static void send_drops(struct worker_core *core)
 	for (size_t i = 0; i < core->drops.count; i++) {
 		struct drop *drop = &core->drops.items[i];
 		struct message message = {.type = MESSAGE_DROP,
-					  .u.drop = {drop->member, (int)drop->why.code,
-						     drop->why.text, drop->version}};
+					  .u.drop = {core->plan.u.plan.attempt, drop->member,
+						     (int)drop->why.code, drop->why.text,
+						     drop->version}};
 
 		say_drop(core, drop);
 		say_copy(core, &message);

@@ -278,6 +278,28 @@ static void test_newcomer__to_a_failed_job_hears_of_the_failure(void **state)
 }
 
 /* Whoever can break its frames would end the job. */
+/* Another process may have come in there since. */
+static void test_drop__of_whom_a_plan_before_this_one_had_takes_nobody_away(void **state)
+{
+	struct bench *bench = *state;
+	struct controller_options options = options_of(0);
+	struct message drop;
+
+	controller_free(&bench->controller);
+	options.on_loss = "continue";
+	assert_int_equal(controller_new(&bench->controller, &options, 0, NULL), 0);
+	reach(bench, TO_RUN);
+	drop = from_worker(bench, T0, MESSAGE_DROP);
+	drop.u.drop = (struct message_drop){.member = {ROLE_INFERENCE, 0},
+					    .code = ERROR_PEER_LOST,
+					    .text = (char *)"its process has ended"};
+	for (uint32_t attempt = 0; attempt < 2; attempt++) {
+		drop.u.drop.attempt = attempt;
+		assert_int_equal(send_copy(bench, T0, &drop), 0);
+		assert_int_equal(logged(bench, "engine 0 (inference 0..0) leaves"), attempt);
+	}
+}
+
 static void test_broken__bytes_of_a_member_of_a_running_job_are_dropped(void **state)
 {
 	struct bench *bench = *state;
@@ -457,6 +479,7 @@ int main(void)
 		TEST(test_failure__is_told_again_until_the_worker_leaves),
 		TEST(test_failure__waits_for_the_deaf_no_longer_than_a_silence),
 		TEST(test_newcomer__to_a_failed_job_hears_of_the_failure),
+		TEST(test_drop__of_whom_a_plan_before_this_one_had_takes_nobody_away),
 		TEST(test_broken__bytes_of_a_member_of_a_running_job_are_dropped),
 		TEST(test_broken__a_stranger_is_told_why_and_not_by_which_id),
 		TEST(test_key__of_another_role_is_refused_and_speaks_for_nobody),
