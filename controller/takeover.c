@@ -5,12 +5,12 @@
  *
  *   orphans    hello, runs by plan 4ac1.. ── declare ──┐
  *                                                      ├─ the same plan? ── go
- *   newcomers  hello ── declare ───────────────────────┘  (engines that died meanwhile, and were started again)
+ *   newcomers  hello ── declare ───────────────────────┘  (who died meanwhile, and was started again)
  *
  * What workers declare and the options of this controller make the plan, so it is made again, and must be theirs, bit for bit:
  * then nothing is sent but `go`, and the job runs as it did. A plan that follows another one (routing/plan/keep.h) nobody can make
- * again, so that job pauses for a new one at once. An engine of which not all ranks run counts as one that has left:
- * its new processes come in as others do that come back (returns.c).
+ * again, so that job pauses for a new one at once. A trainer that does not run, and an engine of which not all ranks do, count as
+ * lost: their new processes come in as others do that come back (returns.c). Of a host that took its controller with it that is so.
  */
 #include "controller/state.h"
 
@@ -77,12 +77,10 @@ bool takeover_can_do_without(const struct controller *controller, const struct s
 
 	if (controller->state != CONTROLLER_GATHER || !controller->continues)
 		return false;
-	if (slot->who.role == ROLE_INFERENCE)
-		return first || controller->options.engines_min;
-	return first && takeover_is_without(controller, first, slot);
+	return first || (slot->who.role == ROLE_INFERENCE && controller->options.engines_min);
 }
 
-/* They have to run by one plan, and all trainers do. */
+/* They have to run by one plan. */
 static int check_runners(const struct controller *controller, const struct slot *first,
 			 struct error *why)
 {
@@ -93,15 +91,7 @@ static int check_runners(const struct controller *controller, const struct slot 
 		const struct slot *slot = &controller->members.slots[i];
 		const struct message_hello *hello = hello_of(slot);
 
-		if (absent_is(controller, slot))
-			continue;
-		if (!runs(slot) && slot->who.role == ROLE_TRAINER)
-			return error_set(
-				why, ERROR_CONFLICT,
-				"%s runs already, and %s has just been started: a job that is taken "
-				"over has all the trainers of its plan; restart the whole job",
-				slot_text(first, whom), slot_text(slot, who));
-		if (runs(slot) &&
+		if (!absent_is(controller, slot) && runs(slot) &&
 		    (hello->attempt != plan->attempt || !digest_equal(hello->plan, plan->plan)))
 			return error_set(
 				why, ERROR_CONFLICT,
@@ -115,11 +105,10 @@ static int check_runners(const struct controller *controller, const struct slot 
 
 int takeover_prepare(struct controller *controller, const struct slot *first, struct error *why)
 {
-	uint32_t trainers = controller->members.trainers;
 	int rc = check_runners(controller, first, why);
 
-	for (uint32_t rank = 0; !rc && trainers + rank < controller->members.count; rank++) {
-		const struct slot *slot = &controller->members.slots[trainers + rank];
+	for (uint32_t i = 0; !rc && i < controller->members.count; i++) {
+		const struct slot *slot = &controller->members.slots[i];
 		char who[WORKER_TEXT_BYTES];
 		struct error lost;
 
@@ -133,7 +122,7 @@ int takeover_prepare(struct controller *controller, const struct slot *first, st
 		else
 			rc = error_set(
 				why, ERROR_CONFLICT,
-				"%s, and the job ends where an engine is lost (--on-loss end); "
+				"%s, and the job ends where a worker is lost (--on-loss end); "
 				"restart the whole job",
 				lost.text);
 	}

@@ -140,6 +140,30 @@ def test_engine__that_dies_meanwhile_and_is_started_again_comes_in(tmp_path, mod
         comes_again(job, start_other(job, *flags))
 
 
+@pytest.mark.parametrize("lost", [[0], [0, 1]], ids=["one", "all"])
+def test_trainers__that_are_lost_with_their_controller_come_in_with_another(tmp_path, models, lost):
+    """As when a host is gone that had them: what they were sending is given up, and nothing else."""
+    flags, own = ["--orphan", "60s", "--on-loss", "continue"], ["--interval", "25ms"]
+    with jobs.Job(tmp_path, models["qwen2"], "world=2,fsdp=2,source=sharded", INFER) as job:
+        begin(job, *flags, flags=["--shadow"])
+        killed = ["controller", *(f"trainer-{rank}" for rank in lost)]
+        for name in killed:
+            job.kill(name)
+        job.wait(10, names=killed)
+        other = start_other(job, *flags)
+        for rank in lost:
+            job.worker("trainer", rank, *own, updates=UPDATES, name=f"again-{rank}")
+        codes = job.wait(60)
+        assert {codes[name] for name in codes if name not in killed} == {0}, f"{codes}\n{job.said()}"
+        assert TAKEN in other.stderr and "was started anew while the job had no controller" in other.stderr, job.said()
+        want = jobs.expected(job.model, job.infer)
+        for rank in range(4):
+            versions = job.digests(rank)
+            assert {1, 2, *range(UPDATES // 2, UPDATES + 1)} <= set(versions), job.said()
+            for version in (1, UPDATES // 2, UPDATES):
+                assert versions[version] == want.digests(version)[rank % 2]
+
+
 def test_other_controller__with_other_options_ends_the_job_and_says_which(tmp_path, models):
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         begin(job, "--orphan", "60s", updates=10000)

@@ -257,8 +257,6 @@ static bool may_end(const struct story *story, const char *why)
 		"no engine has come for",
 		"no other process has come for the rank of trainer",
 		"and all wait for trainer",
-		"runs already, and", /* a trainer that was started anew while there was no controller */
-		"before the job ran", /* a trainer, while another controller takes over */
 		"to join; ",
 		"to declare; ",
 		"to join for ",

@@ -6,6 +6,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -100,6 +101,47 @@ static void test_other_controller__that_comes_at_once_takes_the_job_over_too(voi
 	simulation_free(&s);
 }
 
+/* A host is gone that had the controller and one trainer or all; what only they held, their new processes hold too. */
+static void test_trainers__that_are_lost_with_their_controller_come_back_with_another(void **unused)
+{
+	static const char *const trains[] = {"world=2,source=gathered", "world=2,pp=2"};
+
+	(void)unused;
+	for (uint32_t row = 0; row < 4; row++) {
+		uint32_t lost = 1 + row / 2;
+		struct simulation *s =
+			orphans(&(struct simulation_options){.train = trains[row % 2],
+							     .infer = "engines=2,tp=1",
+							     .on_loss = "continue"});
+
+		for (uint32_t t = 0; t < lost; t++)
+			simulation_kill(s, t);
+		simulation_run_for(s, 7000);
+		simulation_controller_start(s);
+		for (uint32_t t = 0; t < lost; t++)
+			simulation_start(
+				s, &(struct simulation_worker){.role = ROLE_TRAINER, .rank = t});
+		simulation_run_for(s, 8000);
+		simulation_expect(
+			s,
+			"*controller: trainer 0 leaves, the job goes on with 1 of 2: trainer 0*\n"
+			"*controller: takes over a job that runs*\n");
+		simulation_update_next(s);
+		simulation_run_for(s, 8000);
+		simulation_update_next(s);
+		simulation_run_for(s, 8000);
+		simulation_expect(s, "*controller: 2 of 2 engines are here from version 2 on\n");
+		for (uint32_t i = lost; i < simulation_workers(s); i++)
+			assert_int_equal(simulation_version(s, i),
+					 simulation_version(s, simulation_workers(s) - 1));
+		assert_true(simulation_version(s, 2) > 1);
+		simulation_leave_all(s);
+		simulation_run_for(s, 8000);
+		simulation_assert_done(s);
+		simulation_free(&s);
+	}
+}
+
 /* Engine 1, of ranks 2 and 3, dies while there is no controller, and is started again. */
 static void test_engine__that_is_new_to_a_job_that_is_taken_over_comes_in_like_others(void **unused)
 {
@@ -155,7 +197,9 @@ static void test_takeover__of_a_job_with_a_new_trainer_or_engine_fails_by_name(v
 	simulation_start(s, &(struct simulation_worker){.role = ROLE_TRAINER, .rank = 1});
 	simulation_controller_start(s);
 	simulation_run(s, 10000);
-	fails_with(s, "trainer 1 (host a, pid 1004) has just been started");
+	fails_with(s,
+		   "trainer 1 (host a, pid 1004) was started anew while the job had no controller, "
+		   "and the job ends");
 
 	s = orphans(&(struct simulation_options){0});
 	simulation_kill(s, 2);
@@ -166,30 +210,40 @@ static void test_takeover__of_a_job_with_a_new_trainer_or_engine_fails_by_name(v
 }
 
 static void
-test_engine__that_is_lost_in_the_midst_of_a_takeover_ends_nobody_elses_job(void **unused)
+test_worker__that_is_lost_in_the_midst_of_a_takeover_ends_nobody_elses_job(void **unused)
 {
 	(void)unused;
-	for (uint32_t failed = 0; failed < 2; failed++) {
+	for (uint32_t row = 0; row < 4; row++) {
+		bool failed = row % 2, trainer = row / 2;
+		uint32_t victim = trainer ? 1 : 3;
 		struct simulation *s = orphans(&(struct simulation_options){
 			.infer = "engines=2,tp=1", .on_loss = "continue", .jitter_ms = 30});
+		char joins[64];
 
+		snprintf(joins, sizeof(joins), "controller: %s 1 (host a, pid %u) joins, ",
+			 trainer ? "trainer" : "inference", 1000 + victim);
 		simulation_controller_start(s);
-		while (simulation_now(s) < 8000 &&
-		       !strstr(simulation_transcript(s),
-			       "controller: inference 1 (host a, pid 1003) joins, 1"))
+		while (simulation_now(s) < 8000 && !strstr(simulation_transcript(s), joins))
 			simulation_run_for(s, 1);
 		if (failed)
-			simulation_fail(s, 3, "its NIC is gone");
+			simulation_fail(s, victim, "its NIC is gone");
 		else
-			simulation_leave(s, 3, false);
+			simulation_leave(s, victim, false);
 		simulation_run_for(s, 8000);
 		simulation_expect_not(s, "the job fails");
-		simulation_start_rank(s, 1);
+		simulation_start(s, &(struct simulation_worker){.role = trainer ? ROLE_TRAINER
+										: ROLE_INFERENCE,
+								.rank = 1});
 		simulation_run_for(s, 8000);
-		simulation_update(s, 2);
+		simulation_update_next(s);
 		simulation_run_for(s, 8000);
+		simulation_update_next(s);
+		simulation_run_for(s, 8000);
+		assert_true(simulation_version(s, 0) > 1);
 		for (uint32_t i = 0; i < 5; i++)
-			assert_int_equal(simulation_version(s, i), i == 3 ? 1 : 2);
+			if (i != victim)
+				assert_int_equal(simulation_version(s, i),
+						 simulation_version(s, 0));
 		simulation_free(&s);
 	}
 }
@@ -324,11 +378,13 @@ int main(void)
 			test_other_controller__takes_the_job_over_with_the_plan_that_it_has),
 		cmocka_unit_test(test_other_controller__that_comes_at_once_takes_the_job_over_too),
 		cmocka_unit_test(
+			test_trainers__that_are_lost_with_their_controller_come_back_with_another),
+		cmocka_unit_test(
 			test_engine__that_is_new_to_a_job_that_is_taken_over_comes_in_like_others),
 		cmocka_unit_test(
 			test_takeover__of_a_job_with_a_new_trainer_or_engine_fails_by_name),
 		cmocka_unit_test(
-			test_engine__that_is_lost_in_the_midst_of_a_takeover_ends_nobody_elses_job),
+			test_worker__that_is_lost_in_the_midst_of_a_takeover_ends_nobody_elses_job),
 		cmocka_unit_test(
 			test_engine__of_which_a_rank_died_while_there_was_no_controller_is_told_when_another_comes),
 		cmocka_unit_test(
