@@ -172,30 +172,35 @@ static void go_all(struct controller *controller)
 	returns_maybe_begin(controller);
 }
 
-/* They run by that plan, so there is nothing to exchange; or by one that followed others, which nobody can make again: then the
- * job pauses for this one. */
-static void take_over(struct controller *controller, bool same)
+/* They run by that plan, so there is nothing to exchange; or by one that nobody can make again, or by none: then the job pauses
+ * for this one. */
+static void take_over(struct controller *controller, enum takeover how)
 {
-	epoch_adopt(controller->epoch, same);
-	if (same)
+	static const char *const says[] = {
+		[TAKEOVER_SAME] = "all have the plan that they had",
+		[TAKEOVER_FOLLOWS] =
+			"who came and went has shaped its plan, so it pauses for one of those who are here",
+		[TAKEOVER_PAUSED] = "it had paused for a plan, and another one is made"};
+
+	epoch_adopt(controller->epoch, how == TAKEOVER_SAME);
+	if (how == TAKEOVER_SAME)
 		announce(controller);
 	say(controller, true, "takes over a job that runs, %.1f s after it was started: %s",
-	    (double)(controller->now_ms - controller->started_ms) / 1000.0,
-	    same ? "all have the plan that they had"
-		 : "who came and went has shaped its plan, so it pauses for one of those who are here");
+	    (double)(controller->now_ms - controller->started_ms) / 1000.0, says[how]);
 	go_all(controller);
-	if (!same)
+	if (how != TAKEOVER_SAME)
 		returns_begin(controller);
 }
 
 static int plan_over(struct epoch **epoch, struct controller *controller, const struct slot *first,
-		     struct error *why)
+		     enum takeover *how, struct error *why)
 {
 	int rc = takeover_prepare(controller, first, why);
 
 	if (!rc)
 		rc = make_epoch(epoch, controller, why);
-	if (!rc && takeover_compare(first, *epoch, why)) {
+	*how = rc ? TAKEOVER_DIFFERS : takeover_compare(controller, first, *epoch, why);
+	if (!rc && *how == TAKEOVER_DIFFERS) {
 		epoch_free(epoch);
 		rc = -ERROR_CONFLICT;
 	}
@@ -231,6 +236,7 @@ void exchange_begin(struct controller *controller)
 {
 	struct membership *members = &controller->members;
 	const struct slot *runs = takeover_first(controller);
+	enum takeover how = TAKEOVER_DIFFERS;
 	struct epoch *epoch = NULL;
 	struct error why = {0};
 	int rc;
@@ -245,7 +251,7 @@ void exchange_begin(struct controller *controller)
 		returns_come_in(controller);
 	if (returns_wait_for_engine(controller))
 		return;
-	rc = runs ? plan_over(&epoch, controller, runs, &why)
+	rc = runs ? plan_over(&epoch, controller, runs, &how, &why)
 		  : make_epoch(&epoch, controller, &why);
 	if (rc && rc != -ERROR_MEMORY && !runs) {
 		rc = plan_without(&epoch, controller, rc, &why);
@@ -267,7 +273,7 @@ void exchange_begin(struct controller *controller)
 	controller_enter(controller, CONTROLLER_EXCHANGE);
 	patience_begin(&controller->patience, controller->now_ms);
 	if (runs) {
-		take_over(controller, takeover_same(runs, epoch));
+		take_over(controller, how);
 		return;
 	}
 	announce(controller);

@@ -245,7 +245,8 @@ void members_leave(struct controller *controller, struct slot *slot, struct mess
 	if (slot->presence == PRESENCE_LEFT)
 		return;
 	if ((controller->state >= CONTROLLER_EXCHANGE && !exchange_has(controller, slot)) ||
-	    (!message->u.leave.done && takeover_can_do_without(controller, slot))) {
+	    (!message->u.leave.done &&
+	     (takeover_can_do_without(controller, slot) || takeover_may_come(controller)))) {
 		say(controller, true, "%s gives up before it has come in: its place is free again",
 		    slot_text(slot, who));
 		declarations_drop(controller, slot);

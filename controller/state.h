@@ -262,12 +262,19 @@ bool takeover_is_without(const struct controller *controller, const struct slot 
 void takeover_refuse_stale(struct controller *controller);
 /* The others go on when that worker is lost now, before all are here. */
 bool takeover_can_do_without(const struct controller *controller, const struct slot *slot);
+/* A job may run whose workers have not said so yet. */
+bool takeover_may_come(const struct controller *controller);
 /* All are here: who does not run has left, or it is an error. */
 int takeover_prepare(struct controller *controller, const struct slot *first, struct error *why);
-/* This plan is theirs. */
-bool takeover_same(const struct slot *first, const struct epoch *epoch);
-/* The same, or theirs follows another one; else why not. */
-int takeover_compare(const struct slot *first, const struct epoch *epoch, struct error *why);
+/* This plan beside the one that they run by. */
+enum takeover {
+	TAKEOVER_SAME,
+	TAKEOVER_FOLLOWS,  /* theirs was made from others, which nobody has any more */
+	TAKEOVER_PAUSED,   /* they had stopped for another one, or exchanged it */
+	TAKEOVER_DIFFERS   /* they declare something else, or this controller has other options: see *why */
+};
+enum takeover takeover_compare(const struct controller *controller, const struct slot *first,
+			       const struct epoch *epoch, struct error *why);
 
 /* declarations.c */
 /* Everything is here and nobody's place is in doubt. */

@@ -11,6 +11,9 @@
  * then nothing is sent but `go`, and the job runs as it did. A plan that follows another one (routing/plan/keep.h) nobody can make
  * again, so that job pauses for a new one at once. A trainer that does not run, and an engine of which not all ranks do, count as
  * lost: their new processes come in as others do that come back (returns.c). Of a host that took its controller with it that is so.
+ *
+ * Where the controller was lost while the job paused for a plan, or exchanged it, some have let go of the one before and cannot run
+ * by theirs. All stand where they had stopped: the plan made here is none of theirs, and the job pauses for another one.
  */
 #include "controller/state.h"
 
@@ -39,6 +42,24 @@ const struct slot *takeover_first(const struct controller *controller)
 	return first;
 }
 
+/* It runs by an older plan than others have. They have gone on without it; or they paused for one that it was not sent. */
+static bool is_behind(const struct slot *first, const struct slot *slot)
+{
+	return runs(slot) && hello_of(slot)->attempt < hello_of(first)->attempt;
+}
+
+/* Who was asked to stop is told by nobody else to go on. */
+static bool has_paused(const struct controller *controller, const struct slot *first)
+{
+	for (uint32_t i = 0; i < controller->members.count; i++) {
+		const struct slot *slot = &controller->members.slots[i];
+
+		if (runs(slot) && (hello_of(slot)->paused || is_behind(first, slot)))
+			return true;
+	}
+	return false;
+}
+
 void takeover_refuse_stale(struct controller *controller)
 {
 	const struct slot *first = takeover_first(controller);
@@ -48,7 +69,7 @@ void takeover_refuse_stale(struct controller *controller)
 		char who[WORKER_TEXT_BYTES];
 		struct error why;
 
-		if (!runs(slot) || hello_of(slot)->attempt == hello_of(first)->attempt)
+		if (!is_behind(first, slot) || !takeover_is_without(controller, first, slot))
 			continue;
 		error_set(
 			&why, ERROR_CONFLICT,
@@ -80,6 +101,12 @@ bool takeover_can_do_without(const struct controller *controller, const struct s
 	return first || (slot->who.role == ROLE_INFERENCE && controller->options.engines_min);
 }
 
+bool takeover_may_come(const struct controller *controller)
+{
+	return controller->state == CONTROLLER_GATHER && controller->continues &&
+	       controller->options.orphan_ms;
+}
+
 /* They have to run by one plan. */
 static int check_runners(const struct controller *controller, const struct slot *first,
 			 struct error *why)
@@ -105,7 +132,8 @@ static int check_runners(const struct controller *controller, const struct slot 
 
 int takeover_prepare(struct controller *controller, const struct slot *first, struct error *why)
 {
-	int rc = check_runners(controller, first, why);
+	bool anew = has_paused(controller, first);
+	int rc = anew ? 0 : check_runners(controller, first, why);
 
 	for (uint32_t i = 0; !rc && i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
@@ -126,22 +154,22 @@ int takeover_prepare(struct controller *controller, const struct slot *first, st
 				"restart the whole job",
 				lost.text);
 	}
-	controller->attempts = hello_of(first)->attempt - 1;
+	controller->attempts = hello_of(first)->attempt - !anew;
 	return rc;
 }
 
-bool takeover_same(const struct slot *first, const struct epoch *epoch)
-{
-	return digest_equal(hello_of(first)->plan, epoch->table->digest);
-}
-
-int takeover_compare(const struct slot *first, const struct epoch *epoch, struct error *why)
+enum takeover takeover_compare(const struct controller *controller, const struct slot *first,
+			       const struct epoch *epoch, struct error *why)
 {
 	char theirs[DIGEST_TEXT_BYTES], ours[DIGEST_TEXT_BYTES], who[WORKER_TEXT_BYTES];
 
-	if (takeover_same(first, epoch) || hello_of(first)->follows)
-		return 0;
-	return error_set(
+	if (has_paused(controller, first))
+		return TAKEOVER_PAUSED;
+	if (digest_equal(hello_of(first)->plan, epoch->table->digest))
+		return TAKEOVER_SAME;
+	if (hello_of(first)->follows)
+		return TAKEOVER_FOLLOWS;
+	error_set(
 		why, ERROR_CONFLICT,
 		"%s and the others run by plan %s, and what they declare makes %s here: start this "
 		"controller with the options of the one that was lost (--train, --infer, --policy, "
@@ -149,4 +177,5 @@ int takeover_compare(const struct slot *first, const struct epoch *epoch, struct
 		"layouts that they had, or restart the whole job",
 		slot_text(first, who), digest_text(hello_of(first)->plan, theirs),
 		digest_text(epoch->table->digest, ours));
+	return TAKEOVER_DIFFERS;
 }

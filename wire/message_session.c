@@ -29,6 +29,7 @@ static const struct codec_field hello_fields[] = {
 	FIELD_U32(struct message_hello, attempt, UINT32_MAX),
 	FIELD_DIGEST(struct message_hello, plan),
 	FIELD_BOOL(struct message_hello, follows),
+	FIELD_BOOL(struct message_hello, paused),
 	FIELD_LIST(struct message_hello, away, away_count, struct member, message_member_record,
 		   LIMIT_RANKS),
 };

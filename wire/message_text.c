@@ -21,7 +21,8 @@ static int hello(const struct message *message, char *out, size_t bytes)
 	char runs[40] = "";
 
 	if (hello->attempt)
-		snprintf(runs, sizeof(runs), ", runs by plan attempt %u", hello->attempt);
+		snprintf(runs, sizeof(runs), ", %s plan attempt %u",
+			 hello->paused ? "paused at" : "runs by", hello->attempt);
 	return snprintf(out, bytes, " %s %u pid %" PRIu64 " on %s, incarnation %" PRIx64 "%s",
 			role_name(hello->role), hello->rank, hello->pid, shown(hello->host),
 			hello->incarnation, runs);

@@ -2,6 +2,7 @@
 """Real processes whose controller is lost while they run (weft-controller --orphan, docs/living.md)."""
 import os
 import signal
+import time
 
 import job as jobs
 import pytest
@@ -138,6 +139,28 @@ def test_engine__that_dies_meanwhile_and_is_started_again_comes_in(tmp_path, mod
         job.kill("inference-2")
         job.kill("inference-3")
         comes_again(job, start_other(job, *flags))
+
+
+def test_controller__that_is_lost_in_the_midst_of_an_exchange_is_replaced(tmp_path, models):
+    """A trainer is lost, so the job pauses for another plan; a moment later its controller is too."""
+    flags, seen = ["--orphan", "60s", "--on-loss", "continue"], set()
+    for turn in range(6):
+        with jobs.Job(tmp_path / str(turn), models["qwen2"], TRAIN, INFER) as job:
+            begin(job, *flags, flags=["--shadow"])
+            job.kill("trainer-1")
+            deadline = time.monotonic() + 20
+            while job.processes["controller"].stderr.count(" leaves" if turn % 3 == 2 else "plan of epoch") < 2 - (turn % 3 == 2):
+                assert time.monotonic() < deadline, job.said()
+            job.kill("controller")
+            job.wait(10, names=["controller", "trainer-1"])
+            other = start_other(job, *flags)
+            job.worker("trainer", 1, "--interval", "25ms", updates=UPDATES, name="again")
+            until(lambda: TAKEN in other.stderr, job)
+            seen.add(next(line.split(": ")[-1] for line in other.stderr.splitlines() if TAKEN in line))
+            at = max(max(job.digests(rank)) for rank in range(4))
+            until(lambda: all(max(job.digests(rank)) > at + 1 for rank in range(4)), job)
+            assert all(job.processes[name].code is None for name in job.processes if name not in ("controller", "trainer-1")), job.said()
+    assert "it had paused for a plan, and another one is made" in seen, seen
 
 
 @pytest.mark.parametrize("lost", [[0], [0, 1]], ids=["one", "all"])

@@ -194,7 +194,7 @@ static const struct {
 	{8, is_killed},	     {2, is_not_reached},
 	{3, is_interrupted}, {2, fails},
 	{20, comes_back},    {4, is_cut_off},
-	{6, repeat},	     {1, controller_is_replaced},
+	{6, repeat},	     {4, controller_is_replaced},
 };
 
 static void something_happens(struct story *story)

@@ -142,6 +142,52 @@ static void test_trainers__that_are_lost_with_their_controller_come_back_with_an
 	}
 }
 
+/* The pause for a lost trainer and the exchange after it take some 100 ms: the controller is lost in each of them. */
+static void test_controller__that_is_lost_at_any_moment_of_an_exchange_is_replaced(void **unused)
+{
+	uint32_t anew = 0, same = 0;
+
+	(void)unused;
+	for (uint32_t after = 0; after < 140; after += 2) {
+		struct simulation *s =
+			simulation_running(&(struct simulation_options){.orphan_ms = 60000,
+									.on_loss = "continue",
+									.infer = "engines=2,tp=2",
+									.jitter_ms = 12,
+									.open_ms = 20,
+									.connect_ms = 20,
+									.seed = after});
+
+		simulation_update(s, 1);
+		simulation_run_for(s, 1000);
+		simulation_kill(s, 0);
+		while (!strstr(simulation_transcript(s), "trainer 0 leaves"))
+			simulation_run_for(s, 1);
+		simulation_run_for(s, 20);
+		simulation_update_next(s);
+		simulation_run_for(s, after);
+		simulation_controller_kill(s);
+		simulation_run_for(s, after * 50);
+		simulation_controller_start(s);
+		simulation_start(s, &(struct simulation_worker){.role = ROLE_TRAINER, .rank = 0});
+		for (uint32_t i = 0; i < 4; i++) {
+			simulation_run_for(s, 8000);
+			simulation_update_next(s);
+		}
+		simulation_run_for(s, 8000);
+		anew += strstr(simulation_transcript(s), "it had paused for a plan") != NULL;
+		same += strstr(simulation_transcript(s), "all have the plan that they had") != NULL;
+		for (uint32_t i = 1; i < simulation_workers(s); i++) {
+			assert_int_equal(simulation_state(s, i), WORKER_RUN);
+			assert_int_equal(simulation_version(s, i), simulation_version(s, 1));
+		}
+		assert_true(simulation_version(s, 1) > 3);
+		simulation_free(&s);
+	}
+	if (anew < 10 || same < 10)
+		fail_msg("%u in an exchange, %u not", anew, same);
+}
+
 /* Engine 1, of ranks 2 and 3, dies while there is no controller, and is started again. */
 static void test_engine__that_is_new_to_a_job_that_is_taken_over_comes_in_like_others(void **unused)
 {
@@ -379,6 +425,8 @@ int main(void)
 		cmocka_unit_test(test_other_controller__that_comes_at_once_takes_the_job_over_too),
 		cmocka_unit_test(
 			test_trainers__that_are_lost_with_their_controller_come_back_with_another),
+		cmocka_unit_test(
+			test_controller__that_is_lost_at_any_moment_of_an_exchange_is_replaced),
 		cmocka_unit_test(
 			test_engine__that_is_new_to_a_job_that_is_taken_over_comes_in_like_others),
 		cmocka_unit_test(

@@ -500,6 +500,8 @@ static void send_once_more(struct simulation *simulation, uint32_t index, uint64
 	note(simulation, worker, FACT_BEGINS, version)->again = true;
 	if (worker->plan->peer_count)
 		schedule_write(simulation, index, 0, version);
+	else
+		ended(simulation, index, version);
 }
 
 /* Its host has ended what it has begun. */
@@ -682,6 +684,8 @@ void worker_signalled(struct simulation *simulation, const struct event *event)
 	if (worker->stopped ||
 	    event->peer != worker->plan->attempt) /* of one that was stopped: that path is closed */
 		return;
+	if (event->version <= worker->past && worker->gone >> from->what.rank & 1)
+		return; /* it was told to be gone, and is not: what it still sends was given up */
 	if (worker->arriving != event->version) {
 		assert_int_equal(worker->arrived, 0);
 		assert_true(event->version > worker->version && event->version > worker->past);

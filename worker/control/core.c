@@ -186,21 +186,24 @@ static void leave(struct worker_core *core, bool done)
 		core_enter(core, WORKER_LEFT); /* nobody answers */
 }
 
-/* How long the controller may be silent. Whoever runs needs it for nothing but what it is told of others, and for the plan
- * that ends a pause. */
+/* How long the controller may be silent. Whoever runs needs it for nothing but what it is told of others. */
 static uint64_t silence_ms(const struct worker_core *core)
 {
-	return core->lost_ms + (runs_alone(core) ? (uint64_t)core->orphan_ms : 0);
+	return core->lost_ms + (survives(core) ? (uint64_t)core->orphan_ms : 0);
 }
 
 static void go_on_alone(struct worker_core *core)
 {
 	core->orphaned = true;
 	say(core, true,
-	    "the controller at %s is silent for %.1f s (this worker at version %llu): updates go "
-	    "on without it, for %.1f s at most (weft-controller --orphan)",
+	    "the controller at %s is silent for %.1f s (this worker at version %llu): %s, for %.1f s "
+	    "at most (weft-controller --orphan)",
 	    core->options.controller, (double)(core->now_ms - core->heard_ms) / 1000.0,
-	    (unsigned long long)core->version, core->orphan_ms / 1000.0);
+	    (unsigned long long)core->version,
+	    is_between(core) || core->state != WORKER_RUN
+		    ? "it had paused the job, which waits for it or another one"
+		    : "updates go on without it",
+	    core->orphan_ms / 1000.0);
 }
 
 static void check_silence(struct worker_core *core)
@@ -423,7 +426,7 @@ uint64_t worker_core_deadline_ms(const struct worker_core *core)
 
 	if (says_no_more(core))
 		return deadline;
-	if (say_resends(core->state) || core->drops.count)
+	if (say_resends(core))
 		sooner(&deadline, core->resend_ms);
 	if (core->state <= WORKER_CONNECTED && !core_is_taken_in(core))
 		sooner(&deadline, core->expired_ms ? core->expired_ms + EXPIRED_MS

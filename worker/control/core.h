@@ -15,9 +15,10 @@
  * to a job that runs waits for that as long as the controller answers: it is for trainers to begin an update.
  *
  * A controller that falls silent while updates run is not needed for them: for orphan_ms the worker goes on (--orphan), says
- * what it would, and a leave needs no answer. In the midst of a pause or of an exchange it is lost at once.
+ * what it would, and a leave needs no answer. In a pause, or in the exchange after it, the worker waits as long.
  * Another one that answers there is asked to take the job over: the worker says hello, with the plan that it runs by, and
- * declares, as at the start, and runs on. When that controller has made the same plan of what all declare, it says go.
+ * declares, as at the start, and runs on. When that controller has made the same plan of what all declare, it says go. Where
+ * the job had paused, what was exchanged is nobody's, and there is another pause, in which who had stopped stands where it had.
  *
  * The latest unanswered message is sent again every resend_ms. Another controller incarnation
  * means a restart: before the plan the worker starts over with hello, after it it fails, or asks to be taken over.

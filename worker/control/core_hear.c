@@ -21,7 +21,7 @@ static void give_up_controller(struct worker_core *core)
 /* It asks that one to take the job over. */
 static bool asks_other(struct worker_core *core, uint64_t other)
 {
-	if (!runs_alone(core))
+	if (!survives(core))
 		return false;
 	if (core->adoption == ADOPTION_HELLO && core->candidate == other)
 		return true;
@@ -29,14 +29,41 @@ static bool asks_other(struct worker_core *core, uint64_t other)
 	core->adoption = ADOPTION_HELLO;
 	say(core, true,
 	    "another controller answers at %s (incarnation %016llx, was %016llx): asking it to take "
-	    "the job over, which runs on meanwhile",
+	    "the job over, which %s meanwhile",
 	    core->options.controller, (unsigned long long)other,
-	    (unsigned long long)core->controller);
+	    (unsigned long long)core->controller,
+	    core->state == WORKER_RUN && !is_between(core) ? "runs on" : "waits");
 	say_latest(core);
 	return true;
 }
 
-/* Nothing of the other one's is known to it: who has left since the plan is told anew, after those whom it says to lack. */
+static bool is_away(const struct message_plan *plan, struct member first)
+{
+	for (size_t i = 0; i < plan->away_count; i++)
+		if (member_within(plan->away[i], first, 1))
+			return true;
+	return false;
+}
+
+/* Who was told by the last one to be gone is told to the next one, which may have them for alive. */
+static void drop_who_left(struct worker_core *core)
+{
+	for (size_t i = 0; i < core->left.count; i++) {
+		struct drop drop = {.member = core->left.items[i].first,
+				    .version = core->version,
+				    .since_ms = core->now_ms,
+				    .said = true};
+
+		error_set(&drop.why, ERROR_PEER_LOST,
+			  "the controller before this one had said that it is gone");
+		if (drop.member.role != core->options.hello.role &&
+		    !is_away(&core->plan.u.plan, drop.member) && !array_add(&core->drops, drop))
+			core->actions->failed = true;
+	}
+	core->left.count = 0;
+}
+
+/* Nothing of the other one's is known to it: who has left is told anew. */
 static void on_adoption(struct worker_core *core, const struct message *message)
 {
 	if (core->controller != message->u.welcome.controller)
@@ -45,8 +72,11 @@ static void on_adoption(struct worker_core *core, const struct message *message)
 	core->epoch = message->epoch;
 	core->adoption = ADOPTION_DECLARE;
 	core->orphaned = core->wanted = false;
-	core->left_before = (uint32_t)core->plan.u.plan.away_count;
-	core->left.count = 0;
+	drop_who_left(core);
+	core->left_before = 0;
+	if (core->paused.stopped)
+		core->stopped = core->paused;
+	core->stands = false;
 	core->pause = (struct message_pause){0};
 	core->paused = (struct message_paused){0};
 	core->paused_over = 0;
@@ -200,6 +230,9 @@ static void on_plan(struct worker_core *core, struct message *message)
 		message_fini(&core->endpoints);
 		core->endpoints_ready = false;
 		core->paused_over = core->pause.number;
+		if (core->paused.stopped)
+			core->stopped = core->paused;
+		core->stands = false;
 		core->paused = (struct message_paused){0};
 		core->drops.count = 0;
 	}
@@ -246,18 +279,27 @@ static void on_peers(struct worker_core *core, struct message *message)
 	action_push(core->actions, WORKER_ACTION_CONNECT)->peers = &core->peers.u.peers;
 }
 
+/* A plan of another attempt is none that it runs by: then it is asked to stop, where it has, and sent another one. */
+static void is_adopted(struct worker_core *core, bool runs)
+{
+	core->adoption = ADOPTION_NONE;
+	core->stands = !runs && core->stopped.number;
+	say(core, true, "the controller at %s has taken the job over: %s", core->options.controller,
+	    runs ? "the plan is what it was" : "another plan is made");
+	say_latest(core);
+}
+
 static void on_go(struct worker_core *core, struct message *message)
 {
-	if (!have_plan(core) || message->u.go.attempt != core->plan.u.plan.attempt)
-		return;
-	if (core->state == WORKER_CONNECTED)
+	bool ours = have_plan(core) && message->u.go.attempt == core->plan.u.plan.attempt;
+
+	if (ours && core->state == WORKER_CONNECTED) {
+		core->stopped = (struct message_paused){0};
 		core_enter(core, WORKER_RUN);
-	if (core->adoption != ADOPTION_DECLARE)
-		return;
-	core->adoption = ADOPTION_NONE;
-	say(core, true, "the controller at %s has taken the job over: the plan is what it was",
-	    core->options.controller);
-	say_latest(core);
+	}
+	if (core->adoption == ADOPTION_DECLARE && have_plan(core) &&
+	    message->u.go.attempt >= core->plan.u.plan.attempt)
+		is_adopted(core, ours);
 }
 
 static void on_heartbeat(struct worker_core *core, struct message *message)
@@ -305,6 +347,8 @@ static void on_gone(struct worker_core *core, struct message *message)
 		core->actions->failed = true;
 		return;
 	}
+	if (is_away(&core->plan.u.plan, gone->first))
+		return; /* another controller tells of all */
 	for (size_t i = 0; i < core->drops.count; i++)
 		if (!hear_is_gone(core, core->drops.items[i].member))
 			core->drops.items[kept++] = core->drops.items[i];
@@ -317,6 +361,13 @@ static void on_gone(struct worker_core *core, struct message *message)
 	snprintf(action->error.text, sizeof(action->error.text), "%s", gone->text);
 }
 
+/* It has stopped where it is to: a trainer before that version, a rank when it has that. */
+static bool stopped_there(const struct worker_core *core, const struct message_pause *pause)
+{
+	return core->state != WORKER_RUN || core->stopped.next > pause->version ||
+	       (core->options.holding && core->stopped.next == pause->version);
+}
+
 /* Asked again until it is answered; and anew, for a later version, by a controller whose trainers were not before one. */
 static void on_pause(struct worker_core *core, struct message *message)
 {
@@ -324,13 +375,23 @@ static void on_pause(struct worker_core *core, struct message *message)
 	bool anew = pause->number != core->pause.number || pause->version != core->pause.version ||
 		    pause->stop != core->pause.stop;
 
-	if (core->state != WORKER_RUN || pause->number <= core->paused_over ||
+	if ((core->state != WORKER_RUN && !core->stands) || pause->number <= core->paused_over ||
 	    pause->number < core->pause.number)
 		return;
 	core->pause = *pause;
 	if (!anew)
 		return;
 	core->paused = (struct message_paused){0};
+	if (core->stands && !pause->stop)
+		return;
+	if (core->stands && stopped_there(core, pause)) {
+		core->paused = core->stopped;
+		core->paused.number = pause->number;
+		say_latest(core);
+		return;
+	}
+	core->stands = false;
+	core->stopped = (struct message_paused){0};
 	action_push(core->actions, WORKER_ACTION_PAUSE)->message.u.pause = *pause;
 }
 

@@ -25,6 +25,7 @@ static void send_hello(struct worker_core *core)
 		message.u.hello.attempt = core->plan.u.plan.attempt;
 		message.u.hello.plan = core->plan.u.plan.digest;
 		message.u.hello.follows = core->plan.u.plan.follows;
+		message.u.hello.paused = is_between(core);
 		message.u.hello.away = core->plan.u.plan.away;
 		message.u.hello.away_count = core->plan.u.plan.away_count;
 	}
@@ -91,18 +92,6 @@ static void send_paused(struct worker_core *core)
 		say_copy(core, &message);
 }
 
-/* To a controller that takes the job over: as to one that begins it. */
-static void send_running(struct worker_core *core)
-{
-	static void (*const says[])(struct worker_core *) = {
-		[ADOPTION_NONE] = send_paused,
-		[ADOPTION_HELLO] = send_hello,
-		[ADOPTION_DECLARE] = send_declare,
-	};
-
-	says[core->adoption](core);
-}
-
 /* The controller says in a moment what became of that peer: lost, or done with its work. In its silence this worker does. */
 static void say_drop(struct worker_core *core, struct drop *drop)
 {
@@ -132,20 +121,31 @@ static void send_drops(struct worker_core *core)
 static void (*const resends[WORKER_STATE_COUNT])(struct worker_core *) = {
 	[WORKER_HELLO] = send_hello,	   [WORKER_DECLARE] = send_declare,
 	[WORKER_PLANNED] = send_endpoints, [WORKER_CONNECTED] = send_connected,
-	[WORKER_RUN] = send_running,	   [WORKER_LEAVING] = say_leave,
+	[WORKER_RUN] = send_paused,	   [WORKER_LEAVING] = say_leave,
 	[WORKER_FAILED] = say_failure,
+};
+
+/* To a controller that takes the job over: as to one that begins it. */
+static void (*const adopted[])(struct worker_core *) = {
+	[ADOPTION_HELLO] = send_hello,
+	[ADOPTION_DECLARE] = send_declare,
 };
 
 void say_latest(struct worker_core *core)
 {
 	core->resend_ms = core->now_ms + core->options.resend_ms;
-	if (resends[core->state])
+	if (core->adoption != ADOPTION_NONE && core->state <= WORKER_RUN)
+		adopted[core->adoption](core);
+	else if (core->paused.number && core->state <= WORKER_RUN)
+		send_paused(core);
+	else if (resends[core->state])
 		resends[core->state](core);
 	if (goes_on(core) && core->adoption == ADOPTION_NONE)
 		send_drops(core);
 }
 
-bool say_resends(enum worker_state state)
+bool say_resends(const struct worker_core *core)
 {
-	return resends[state] != NULL;
+	return resends[core->state] || core->adoption != ADOPTION_NONE || core->paused.number ||
+	       core->drops.count;
 }

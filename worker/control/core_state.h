@@ -24,11 +24,12 @@ struct drop {
 	bool said; /* in the log, too: the controller did not answer with a line of its own */
 };
 
-/* Another controller answers in the place of the one that was lost: it is asked to take this worker, which runs, over. */
+/* Another controller answers in the place of the one that was lost: it is asked to take this worker over, which runs, or exchanges a
+ * plan after others. */
 enum adoption {
 	ADOPTION_NONE,
 	ADOPTION_HELLO,   /* its welcome is waited for */
-	ADOPTION_DECLARE  /* its go, when it has made the plan that this worker runs by */
+	ADOPTION_DECLARE  /* its go, when it knows what all declare */
 };
 
 /* Of one role, and a rank from the first one on. */
@@ -50,7 +51,7 @@ struct worker_core {
 	bool runs;			/* it came to a job that runs, which takes it in */
 	uint32_t orphan_ms;		/* how long it goes on without the controller */
 	bool orphaned;			/* it does */
-	enum adoption adoption;		/* RUN */
+	enum adoption adoption;
 	uint64_t candidate;		/* of ADOPTION_HELLO */
 	uint64_t expired_ms;		/* when the join deadline passed; 0: it has not */
 	bool unreached, said_unreached; /* something stands between the controller and us */
@@ -64,6 +65,8 @@ struct worker_core {
 	ARRAY(struct message) former_plans;    /* and their peers: the host may be at one of them */
 	struct message_pause pause;            /* the last one asked for; number 0: none was */
 	struct message_paused paused;          /* the answer; number 0: none yet */
+	struct message_paused stopped;         /* where the host stopped, until it runs again; number 0: it did not stop */
+	bool stands;                           /* another controller knows that: it is told of `stopped`, and the host sleeps on */
 	uint32_t paused_over;                  /* pauses up to this one have ended in a plan */
 	uint32_t left_before;                  /* as many had left when the plan was made */
 	ARRAY(struct drop) drops;
@@ -101,11 +104,19 @@ static inline bool goes_on(const struct worker_core *core)
 	       core->state <= WORKER_RUN;
 }
 
-/* It runs, and waits for nothing of the controller's. */
-static inline bool runs_alone(const struct worker_core *core)
+/* It has run, and needs no controller to know what it knows: it goes on, or waits where it stopped, until there is one. */
+static inline bool survives(const struct worker_core *core)
 {
-	return core->state == WORKER_RUN && core->orphan_ms &&
-	       core->pause.number == core->paused_over;
+	return core->orphan_ms && (core->state == WORKER_RUN ||
+				   (core->state >= WORKER_PLANNED && core->state <= WORKER_CONNECTED &&
+				    core->stopped.number));
+}
+
+/* It is asked to stop for another plan, or has one of which it cannot say that all have its endpoints. */
+static inline bool is_between(const struct worker_core *core)
+{
+	return core->state == WORKER_RUN ? core->pause.number != core->paused_over
+					 : core->state < WORKER_CONNECTED;
 }
 
 /* core.c */
@@ -125,7 +136,7 @@ void say_leave(struct worker_core *core);
 void say_failure(struct worker_core *core);
 /* Again, if its state has something to say that was not answered. */
 void say_latest(struct worker_core *core);
-bool say_resends(enum worker_state state);
+bool say_resends(const struct worker_core *core);
 
 /* core_hear.c */
 /* The controller has said that it is gone. */

@@ -208,33 +208,177 @@ static void test_orphan__that_is_done_before_it_is_taken_over_leaves(void **stat
 	assert_int_equal(state_of(bench), WORKER_LEFT);
 }
 
-static void test_other_controller__ends_a_worker_that_is_paused_or_may_be_no_orphan(void **state)
+static void test_other_controller__ends_a_worker_that_may_be_no_orphan(void **state)
 {
 	struct bench *bench = *state;
 
-	reach_run_of_orphans(bench);
-	receive_pause(bench, 1, 0);
-	other_answers(bench);
-	assert_int_equal(state_of(bench), WORKER_FAILED);
-	assert_non_null(strstr(failure(bench)->text, "was restarted"));
-	tear_down(state);
-	set_up(state);
-	bench = *state;
 	reach_run(bench);
 	other_answers(bench);
 	assert_int_equal(state_of(bench), WORKER_FAILED);
+	assert_non_null(strstr(failure(bench)->text, "was restarted"));
 }
 
-/* Nobody would send the plan that ends it. */
-static void test_controller__that_is_lost_in_a_pause_is_lost_at_once(void **state)
+/* ---- in a pause ---- */
+
+static void other_says_go(struct bench *bench, uint32_t attempt)
+{
+	struct message message = from_other(MESSAGE_GO);
+
+	message.u.go.attempt = attempt;
+	receive(bench, message);
+}
+
+static void other_asks_to_pause(struct bench *bench, uint32_t number, uint64_t version)
+{
+	struct message message = from_other(MESSAGE_PAUSE);
+
+	message.u.pause.number = number;
+	message.u.pause.stop = true;
+	message.u.pause.version = version;
+	receive(bench, message);
+}
+
+static void other_sends_plan(struct bench *bench, uint32_t attempt)
+{
+	struct message message = from_other(MESSAGE_PLAN);
+
+	message.u.plan.attempt = attempt;
+	message.u.plan.continues = true;
+	receive(bench, message);
+}
+
+/* Its host has stopped before version 9. */
+static void reach_pause(struct bench *bench)
+{
+	reach_run_of_orphans(bench);
+	receive_pause(bench, 1, 0);
+	pause_at(bench, 1, true, 9);
+}
+
+static bool is_asked(const struct bench *bench)
+{
+	for (size_t i = 0; i < bench->actions.count; i++)
+		if (bench->actions.items[i].type == WORKER_ACTION_PAUSE)
+			return true;
+	return false;
+}
+
+static void test_pause__without_a_controller_lasts_until_there_is_another(void **state)
+{
+	struct bench *bench = *state;
+
+	reach_pause(bench);
+	tick_to(bench, 5000);
+	assert_true(says(bench, "it had paused the job, which waits for it or another one"));
+	other_answers(bench);
+	assert_true(says(bench, "which waits meanwhile"));
+	assert_int_equal(sent(bench, MESSAGE_HELLO)->u.hello.attempt, 1);
+	assert_true(sent(bench, MESSAGE_HELLO)->u.hello.paused);
+	other_welcomes(bench);
+	other_says_go(bench, 2);
+	other_asks_to_pause(bench, 1, 9);
+	assert_int_equal(sent(bench, MESSAGE_PAUSED)->u.paused.next, 9);
+	assert_false(is_asked(bench)); /* its host sleeps on, */
+	other_asks_to_pause(bench, 1, 10);
+	assert_true(is_asked(bench)); /* unless others had begun another version */
+	assert_null(sent(bench, MESSAGE_PAUSED));
+	pause_at(bench, 1, true, 10);
+	assert_int_equal(sent(bench, MESSAGE_PAUSED)->u.paused.next, 10);
+}
+
+static void test_pause__that_the_host_has_not_come_to_is_asked_for_again(void **state)
 {
 	struct bench *bench = *state;
 
 	reach_run_of_orphans(bench);
 	receive_pause(bench, 1, 0);
+	other_answers(bench);
+	assert_true(sent(bench, MESSAGE_HELLO)->u.hello.paused);
+	other_welcomes(bench);
+	pause_at(bench, 1, true, 9); /* of the last controller's */
+	assert_null(sent(bench, MESSAGE_PAUSED));
+	other_says_go(bench, 2);
+	other_asks_to_pause(bench, 1, 0);
+	assert_true(is_asked(bench));
+	pause_at(bench, 1, true, 9);
+	assert_int_equal(sent(bench, MESSAGE_PAUSED)->u.paused.next, 9);
+}
+
+static void test_exchange__without_a_controller_stands_where_its_host_had_stopped(void **state)
+{
+	struct bench *bench = *state;
+
+	reach_pause(bench);
+	receive_next_plan(bench, 2, 0);
 	tick_to(bench, 5000);
-	assert_int_equal(state_of(bench), WORKER_FAILED);
-	assert_int_equal(failure(bench)->code, ERROR_CONTROLLER_LOST);
+	assert_int_equal(state_of(bench), WORKER_PLANNED);
+	other_answers(bench);
+	assert_int_equal(sent(bench, MESSAGE_HELLO)->u.hello.attempt, 2);
+	assert_true(sent(bench, MESSAGE_HELLO)->u.hello.paused);
+	other_welcomes(bench);
+	other_asks_to_pause(bench, 1, 0); /* before its go */
+	assert_null(sent(bench, MESSAGE_PAUSED));
+	other_says_go(bench, 3);
+	assert_true(says(bench, "has taken the job over: another plan is made"));
+	other_asks_to_pause(bench, 1, 0);
+	assert_true(sent(bench, MESSAGE_PAUSED)->u.paused.stopped);
+	assert_int_equal(sent(bench, MESSAGE_PAUSED)->u.paused.number, 1);
+	assert_int_equal(sent(bench, MESSAGE_PAUSED)->u.paused.next, 9);
+	tick_to(bench, 6000);
+	assert_non_null(sent(bench, MESSAGE_PAUSED)); /* until there is a plan */
+	other_sends_plan(bench, 4);
+	assert_int_equal(state_of(bench), WORKER_PLANNED);
+	tick_to(bench, 7000);
+	assert_null(sent(bench, MESSAGE_PAUSED));
+}
+
+static void test_exchange__that_was_over_needs_but_a_go(void **state)
+{
+	struct bench *bench = *state;
+	struct message_endpoints endpoints = {.attempt = 2};
+	struct message message = from_controller(MESSAGE_PEERS);
+
+	reach_pause(bench);
+	receive_next_plan(bench, 2, 0);
+	step(bench, (struct worker_event){.type = WORKER_EVENT_ENDPOINTS, .endpoints = &endpoints});
+	message.u.peers.attempt = 2;
+	receive(bench, message);
+	step(bench, (struct worker_event){.type = WORKER_EVENT_CONNECTED, .attempt = 2});
+	assert_int_equal(state_of(bench), WORKER_CONNECTED);
+	other_answers(bench);
+	assert_false(sent(bench, MESSAGE_HELLO)->u.hello.paused);
+	other_welcomes(bench);
+	other_says_go(bench, 2);
+	assert_int_equal(state_of(bench), WORKER_RUN);
+}
+
+/* Whom the last controller said to be gone, the next one may have for alive. */
+static void test_gone__is_told_to_the_next_controller(void **state)
+{
+	struct bench *bench = *state;
+	struct message gone = from_controller(MESSAGE_GONE);
+
+	reach_run_of_orphans(bench);
+	gone.u.gone = (struct message_gone){.number = 1,
+					    .first = {ROLE_INFERENCE, 2},
+					    .count = 2,
+					    .code = ERROR_PEER_LOST,
+					    .text = memory_string("lost")};
+	receive(bench, gone);
+	other_answers(bench);
+	other_welcomes(bench);
+	other_says_go(bench, 1);
+	assert_int_equal(sent(bench, MESSAGE_DROP)->u.drop.member.rank, 2);
+	assert_int_equal(sent(bench, MESSAGE_DROP)->u.drop.attempt, 1);
+	gone = from_other(MESSAGE_GONE);
+	gone.u.gone = (struct message_gone){.number = 1,
+					    .first = {ROLE_INFERENCE, 2},
+					    .count = 2,
+					    .code = ERROR_PEER_LOST,
+					    .text = memory_string("lost")};
+	receive(bench, gone);
+	tick_to(bench, 2000);
+	assert_null(sent(bench, MESSAGE_DROP));
 }
 
 static void test_pause__that_an_orphan_hears_of_late_is_answered(void **state)
@@ -259,7 +403,7 @@ static void test_controller__without_orphans_is_lost_as_ever(void **state)
 	assert_int_equal(state_of(bench), WORKER_FAILED);
 }
 
-static void test_exchange__needs_the_controller(void **state)
+static void test_exchange__of_the_first_plan_needs_the_controller(void **state)
 {
 	struct bench *bench = *state;
 
@@ -282,11 +426,15 @@ int main(void)
 		TEST(test_orphan__that_is_forgotten_meanwhile_asks_again),
 		TEST(test_orphan__whose_next_controller_is_lost_too_asks_the_one_after_it),
 		TEST(test_orphan__that_is_done_before_it_is_taken_over_leaves),
-		TEST(test_other_controller__ends_a_worker_that_is_paused_or_may_be_no_orphan),
-		TEST(test_controller__that_is_lost_in_a_pause_is_lost_at_once),
+		TEST(test_other_controller__ends_a_worker_that_may_be_no_orphan),
+		TEST(test_pause__without_a_controller_lasts_until_there_is_another),
+		TEST(test_pause__that_the_host_has_not_come_to_is_asked_for_again),
+		TEST(test_exchange__without_a_controller_stands_where_its_host_had_stopped),
+		TEST(test_exchange__that_was_over_needs_but_a_go),
+		TEST(test_gone__is_told_to_the_next_controller),
 		TEST(test_pause__that_an_orphan_hears_of_late_is_answered),
 		TEST(test_controller__without_orphans_is_lost_as_ever),
-		TEST(test_exchange__needs_the_controller),
+		TEST(test_exchange__of_the_first_plan_needs_the_controller),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
