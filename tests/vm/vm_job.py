@@ -291,11 +291,21 @@ class Enduring:
     def until(self, what, done, seconds=90):
         began = time.monotonic()
         while not done():
-            gone = [name for name in self.names.values() if self.job.processes[name].code is not None]
+            gone = [who for who, name in self.names.items() if self.job.processes[name].code is not None and not self.start_again(who)]
             assert not gone, f"{gone} ended, before {what}\n{self.job.said()[-20000:]}"
             assert time.monotonic() - began < seconds, f"not {what} after {seconds} s\n{self.job.said()[-20000:]}"
             time.sleep(0.02)
         return time.monotonic() - began
+
+    def start_again(self, who):
+        """What was about to come in when its controller was lost ends with it."""
+        role, _, rank = who.partition("-")
+        came = role == "controller" or (self.shown[int(rank)].last() if role == "inference" else
+                                        self.job.processes[self.names[who]].updates())
+        if not came and "WEFT-E132" in self.job.processes[self.names[who]].stderr:
+            self.number += 1
+            self.start(role, int(rank))
+        return not came
 
     def all_show(self, ranks, version):
         return all(self.shown[rank].last() > version for rank in ranks)
@@ -319,7 +329,7 @@ class Enduring:
         role = self.chance.choice(["controller", "trainer", "inference"])
         victim = self.chance.choice([name for name in self.names if name.startswith(role)])
         rank = victim.rpartition("-")[2]
-        if role != "trainer":  # a controller that is lost in the midst of an exchange ends the job; no rank ends before there is one
+        if role == "inference":  # the rest of its engine ends when there is a controller
             self.until("all are in", self.settled)
         self.number += 1
         time.sleep(self.chance.uniform(0, 0.5))
