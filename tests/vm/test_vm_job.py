@@ -1,58 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole jobs over real queue pairs: vm_job.py, inside the machine."""
+"""Whole jobs over real queue pairs: vm_job.py, inside the machine. All in one boot, which takes longer than a job; in a soak
+with every way to and from memory of GPUs."""
+import os
+import shlex
+
 import pytest
 
-from machine import BIN, HERE, vm
+from machine import BIN, HERE, shell
 
 PYTHON = "/usr/bin/python3"  # with numpy and xxhash from Debian's packages
+MODES = ("weft-memory", "own-memory", "registered", "shadow")
+GPU_MODES = ("gpu-registered", "gpu-landed", *(("gpu", "gpu-staged") if os.environ.get("WEFT_SOAK") else ()))
+SECONDS = 1500
 
 
-def inside(*words, seconds):
-    done = vm("--timeout", seconds, "--env", f"WEFT_BIN={BIN.resolve()}", "--", PYTHON, HERE / "vm_job.py", *words,
-              timeout=seconds + 200)
+@pytest.fixture(scope="module")
+def ran():
+    """What each run of vm_job.py said, by the word that it was given."""
+    program_of_jobs = f"{PYTHON} {shlex.quote(str(HERE / 'vm_job.py'))}"
+    script = "".join(f"echo '=====> {words[0]}'\n{program_of_jobs} {' '.join(words)}\necho \"code $?\"\n"
+                     for words in (("deliver", *MODES, "delta", "routed", *GPU_MODES), ("sources",), ("mixed",)))
+    done = shell(f"export WEFT_BIN={shlex.quote(str(BIN.resolve()))}\n{script}", "--timeout", SECONDS, timeout=SECONDS + 200)
     said = done.stdout.decode(errors="replace") + done.stderr.decode(errors="replace")
     assert done.returncode == 0, said
-    return said
+    return dict(part.split("\n", 1) for part in said.split("=====> ")[1:])
 
 
-@pytest.mark.parametrize("modes", [("weft-memory", "own-memory"), ("registered", "shadow")],
-                         ids=lambda modes: "-".join(modes))
-def test_job__over_verbs_delivers_every_byte_in_every_mode(modes):
-    said = inside("deliver", *modes, seconds=600)
-    lines = {line.split(":")[0]: line for line in said.splitlines() if "delivered and compared" in line}
-    assert set(lines) == set(modes), said
-    for mode, line in lines.items():
-        # contiguous pieces go straight from registered memory, and nothing does without any
-        assert ("direct 0," in line) == (mode != "registered"), line
+def delivered(text):
+    """The lines of jobs of which every byte was right, by name; of one that was not there is none."""
+    return {line.split(":")[0]: line for line in text.splitlines() if "delivered and compared" in line}
 
 
-def test_job__over_verbs_sends_what_differs_and_delivers_every_byte():
-    said = inside("deliver", "delta", seconds=400)
-    assert said.count("delivered and compared") == 1, said
+@pytest.mark.parametrize("mode", MODES)
+def test_job__over_verbs_delivers_every_byte_in_every_mode(ran, mode):
+    lines = delivered(ran["deliver"])
+    assert mode in lines, ran["deliver"]
+    # contiguous pieces go straight from registered memory, and nothing does without any
+    assert ("direct 0," in lines[mode]) == (mode != "registered"), lines[mode]
 
 
-def test_job__over_verbs_goes_from_gpu_to_gpu():
-    said = inside("deliver", "gpu", "gpu-registered", "gpu-staged", "gpu-landed", seconds=900)
-    lines = {line.split(":")[0]: line for line in said.splitlines() if "delivered and compared" in line}
-    assert len(lines) == 4, said
-    for mode, line in lines.items():
-        assert ("direct 0," in line) == (mode != "gpu-registered"), line
-        assert ("landed 0" in line) == (mode != "gpu-landed"), line
+def test_job__over_verbs_sends_what_differs_and_delivers_every_byte(ran):
+    assert "delta" in delivered(ran["deliver"]), ran["deliver"]
 
 
-def test_job__over_verbs_is_planned_over_the_nics_that_its_workers_report():
-    said = inside("deliver", "routed", seconds=400)
-    assert "routed: over " in said and "delivered and compared" in said, said
+@pytest.mark.parametrize("mode", GPU_MODES)
+def test_job__over_verbs_goes_from_gpu_to_gpu(ran, mode):
+    lines = delivered(ran["deliver"])
+    assert mode in lines, ran["deliver"]
+    assert ("direct 0," in lines[mode]) == (mode != "gpu-registered"), lines[mode]
+    assert ("landed 0" in lines[mode]) == (mode != "gpu-landed"), lines[mode]
 
 
-def test_job__over_verbs_takes_trainers_as_megatron_cuts_them():
-    said = inside("sources", seconds=500)
-    lines = {line.split(":")[0]: line for line in said.splitlines() if "delivered and compared" in line}
-    assert set(lines) == {"megatron", "finer"}, said
-    assert "direct 0," not in lines["megatron"] and "landed 0" in lines["megatron"], said
-    assert "landed 0" not in lines["finer"], said
+def test_job__over_verbs_is_planned_over_the_nics_that_its_workers_report(ran):
+    assert "routed: over " in ran["deliver"] and "routed" in delivered(ran["deliver"]), ran["deliver"]
 
 
-def test_job__of_two_hosts_uses_shm_on_one_and_verbs_to_the_other():
-    said = inside("mixed", seconds=400)
-    assert "by shm and" in said and "delivered and compared" in said, said
+def test_job__over_verbs_takes_trainers_as_megatron_cuts_them(ran):
+    lines = delivered(ran["sources"])
+    assert set(lines) == {"megatron", "finer"}, ran["sources"]
+    assert "direct 0," not in lines["megatron"] and "landed 0" in lines["megatron"], ran["sources"]
+    assert "landed 0" not in lines["finer"], ran["sources"]
+
+
+def test_job__of_two_hosts_uses_shm_on_one_and_verbs_to_the_other(ran):
+    assert "by shm and" in ran["mixed"] and "mixed" in delivered(ran["mixed"]), ran["mixed"]
+
+
+@pytest.mark.parametrize("part", ["deliver", "sources", "mixed"])
+def test_run__of_these_jobs_ends_well(ran, part):
+    assert ran[part].endswith("code 0\n"), ran[part]
