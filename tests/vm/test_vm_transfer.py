@@ -128,34 +128,39 @@ def test_disturbed_cable__is_right_or_a_clean_error():
     assert_clean_error(result, "all_lost", "RETRY_EXC_ERR", "rxe1", "10.77.0.2", "10.77.0.1")
 
 
-def test_link__a_short_flap_is_survived_and_a_long_one_is_told():
-    result = cases(
+@pytest.fixture(scope="module")
+def changed():
+    """Link, MTU and address change under a transfer, in one boot: each case leaves the cable as the next one needs it."""
+    return cases(
         "case_ flap disturbed 'ip link set veth1 down; sleep 1; ip link set veth1 up' 'true' loop --seconds 8\n"
         "case_ gone disturbed 'ip link set veth0 down' 'ip link set veth0 up' loop --seconds 30\n"
         "sleep 1\n"
-        "case_ after transfer loop --rounds 3\n", seconds=300)
-    assert_ok(result, "flap")
-    # this device refuses requests at once when its own link is down; others retry for a while
-    assert_clean_error(result, "gone", "the sending port has no link", "rxe0", "rxe1")
-    assert_ok(result, "after")
-
-
-def test_address__one_that_moved_is_right_or_told_and_the_next_job_finds_it():
-    result = cases(
-        "case_ moved disturbed 'ip address del 10.77.0.1/24 dev veth0; ip address add 10.77.0.9/24 dev veth0' 'true' "
-        "loop --seconds 8\n"
-        "case_ after transfer loop --rounds 3\n", *QUICK)
-    assert_clean_error(result, "moved", "lost that address")
-    assert_ok(result, "after")
-
-
-def test_mtu__a_path_smaller_than_both_ends_is_found_before_the_first_write():
-    result = cases(
+        "case_ after_link transfer loop --rounds 3\n"
+        f"export {' '.join(QUICK[1::2])}\n"
         "ip link set veth0 mtu 4200; ip link set veth1 mtu 4200; sleep 0.5\n"
         "case_ large transfer loop --rounds 2\n"
-        "case_ small transfer loop --rounds 2 --hook 'ip link set veth1 mtu 1500'\n", *QUICK)
-    assert_ok(result, "large")
-    assert_clean_error(result, "small", "MTU", "4096", "rxe1")
+        "case_ small transfer loop --rounds 2 --hook 'ip link set veth1 mtu 1500'\n"
+        "ip link set veth0 mtu 1500; sleep 0.5\n"
+        "case_ moved disturbed 'ip address del 10.77.0.1/24 dev veth0; ip address add 10.77.0.9/24 dev veth0' 'true' "
+        "loop --seconds 8\n"
+        "case_ after_address transfer loop --rounds 3\n", seconds=500)
+
+
+def test_link__a_short_flap_is_survived_and_a_long_one_is_told(changed):
+    assert_ok(changed, "flap")
+    # this device refuses requests at once when its own link is down; others retry for a while
+    assert_clean_error(changed, "gone", "the sending port has no link", "rxe0", "rxe1")
+    assert_ok(changed, "after_link")
+
+
+def test_address__one_that_moved_is_right_or_told_and_the_next_job_finds_it(changed):
+    assert_clean_error(changed, "moved", "lost that address")
+    assert_ok(changed, "after_address")
+
+
+def test_mtu__a_path_smaller_than_both_ends_is_found_before_the_first_write(changed):
+    assert_ok(changed, "large")
+    assert_clean_error(changed, "small", "MTU", "4096", "rxe1")
 
 
 @pytest.fixture(scope="module")
