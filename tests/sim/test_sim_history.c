@@ -391,7 +391,10 @@ static void
 test_histories__whatever_happens_each_version_is_one_trainers_and_the_job_goes_on(void **unused)
 {
 	uint64_t first = number("WEFT_HISTORY", 1),
-		 count = number("WEFT_HISTORIES", getenv("WEFT_SOAK") ? 100000 : 400), well = 0;
+		 count = number("WEFT_HISTORIES", getenv("WEFT_SOAK") ? 100000
+						  : SANITIZED	      ? 120
+								      : 400),
+		 well = 0;
 
 	(void)unused;
 	for (uint64_t seed = first; seed < first + count; seed++)

@@ -14,9 +14,10 @@
 
 #include "base/text.h"
 #include "controller/core.h"
+#include "tests/support/sanitized.h"
 #include "worker/control/core.h"
 
-#define SIMULATION_SEEDS 200 /* histories on a bad network */
+#define SIMULATION_SEEDS (SANITIZED ? 60 : 200) /* histories on a bad network */
 
 struct simulation_options {
 	const char *train, *infer, *policy; /* default world=2, engines=1,tp=2, greedy */
