@@ -7,7 +7,7 @@
 
 #include "transport/mock/mock.h"
 
-static const struct mock_options slow = {.local_registration = true, .delay_max = 8000};
+static const struct mock_options slow = {.local_registration = true, .delay_max = 2500};
 static const struct rig_options plain = {
 	.trainers = 1, .ranks = 2, .own_memory = 1, .update_timeout_ms = 4000};
 
