@@ -58,9 +58,6 @@ static int run(const struct fabric *fabric)
 					    .provider = "efa",
 					    .options = &options,
 					    .registered = fabric->registered,
-#ifdef __SANITIZE_THREAD__
-					    .endpoints = 120,
-#endif
 					    .sessions = 200,
 					    .blind = fabric->far};
 	int failed;

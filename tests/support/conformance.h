@@ -79,7 +79,8 @@ void conformance_memory_free(const struct conformance *subject, void *memory);
 uint64_t soon(void); /* a deadline that a healthy machine never meets */
 /* WEFT_TEST_SLOW, for emulated machines: how many times slower this one may be; 1 by default. */
 uint64_t test_slow(void);
-/* How often it repeats what an ordinary machine does that often: as many times fewer, but as often in a soak (WEFT_SOAK). */
+/* How often it repeats what an ordinary machine does that often: as many times fewer, with ThreadSanitizer a third of
+ * that, but as often in a soak (WEFT_SOAK). */
 uint64_t test_repeats(uint64_t often);
 uint64_t within_ms(uint64_t ms); /* a deadline that many of them from now, times test_slow() */
 

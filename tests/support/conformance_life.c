@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/conformance_parts.h"
+#include "tests/support/sanitized.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -215,11 +216,7 @@ void close__any_order_is_right(void **state)
 	}
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SESSIONS 200
-#else
-#define SESSIONS 1000
-#endif
+#define SESSIONS (SANITIZED ? 200 : 1000)
 
 /* On a machine of ordinary speed. */
 void sessions__many_leave_nothing_behind(void **state)

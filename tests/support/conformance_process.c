@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/conformance_process.h"
+#include "tests/support/sanitized.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -414,7 +415,7 @@ static bool close_and_use_again(struct side *side, pid_t child, bool kills)
 
 static void late_write__of_a_stopped_writer_never_lands_in_memory_that_is_used_again(void **state)
 {
-	unsigned held = 0, rounds = test_slow() > 1 ? 4 : 16;
+	unsigned held = 0, rounds = test_slow() > 1 ? 4 : SANITIZED_THREADS ? 8 : 16;
 	bool takes_back = false;
 
 	(void)state;

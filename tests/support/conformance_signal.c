@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/conformance_parts.h"
+#include "tests/support/sanitized.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -172,7 +173,8 @@ uint64_t conformance_violations(const struct conformance *given, unsigned rounds
 void signal__is_never_seen_before_its_data(void **state)
 {
 	(void)state;
-	assert_int_equal(conformance_violations(conformance_subject, 150), 0);
+	assert_int_equal(conformance_violations(conformance_subject, SANITIZED_THREADS ? 50 : 150),
+			 0);
 }
 
 static void *torn_reader(void *context)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/conformance.h"
+#include "tests/support/sanitized.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -18,7 +19,7 @@ uint64_t test_slow(void)
 
 uint64_t test_repeats(uint64_t often)
 {
-	return getenv("WEFT_SOAK") ? often : often / test_slow();
+	return getenv("WEFT_SOAK") ? often : often / test_slow() / (SANITIZED_THREADS ? 3 : 1);
 }
 
 uint64_t within_ms(uint64_t ms)
