@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import subprocess
+import tempfile
 
 import pytest
 
@@ -22,6 +23,8 @@ UP_GATE = {
     "vllm sm90": ("Hopper fp8 loaded", "Hopper fp8 processed"),
     "vllm ": ("round_robin with groups",),
 }
+FEW = ("sglang sm100", "vllm sm90")  # each is a process that loads an engine: the others with WEFT_ENGINES_ALL
+ALL = "WEFT_ENGINES_ALL" in os.environ
 
 
 def folders():
@@ -31,7 +34,7 @@ def folders():
         name, version = folder.split("-")
         found.setdefault(name, []).append((tuple(map(int, version.split("."))), folder))
     return [folder for of_engine in found.values()
-            for _, folder in sorted(of_engine)[0 if "WEFT_ENGINES_ALL" in os.environ else -1:]]
+            for _, folder in sorted(of_engine)[0 if ALL else -1:]]
 
 
 def python(folder, script, *arguments, **more):
@@ -52,7 +55,7 @@ def ran(folder, device):
 
 
 CASES = [(folder, key.split(" ")[1], case) for folder in folders() for key, names in UP_GATE.items()
-         for case in names if key.split(" ")[0] == folder.split("-")[0]]
+         for case in names if key.split(" ")[0] == folder.split("-")[0] and (ALL or key in FEW)]
 
 
 def test_engines__are_installed():
@@ -86,16 +89,22 @@ def test_round_robin__is_refused_where_the_engine_falls_back_to_linear():
     assert done.returncode == 78 and "say experts=round_robin_a2a where --all2all-backend is one of these" in done.stderr
 
 
-SCALES = """
-import json, pathlib, sys, tempfile
+HOPPER = """
+import pathlib, tempfile
 import loaders, models
 from loaders import Setup
+from safetensors.torch import load_file, save_file
+from weft.engines._vllm import _least_scales
+engine, kept = loaders.engine("vllm", "sm90"), {}
+
+def keep(model, *how):
+    kept["model"] = model
+    return parameters_of(model, *how)
+parameters_of, loaders.parameters_of = loaders.parameters_of, keep
 with tempfile.TemporaryDirectory() as folder:
     models.make_all(folder, ["qwen3-moe-fp8-128"])
-    engine = loaders.engine("vllm", "sm90")
     folder = pathlib.Path(folder) / "qwen3-moe-fp8-128"
     path = folder / "model.safetensors"
-    from safetensors.torch import load_file, save_file
     tensors = load_file(path)
     name = "model.layers.0.mlp.experts.0.up_proj.weight_scale_inv"
     tensors[name][0, 0] = 1e-12
@@ -103,44 +112,28 @@ with tempfile.TemporaryDirectory() as folder:
     made = engine.load(folder, 0, Setup(tp=2, ep=2, device="sm90", processed=True))
     scales = next(value for key, (_, _, value) in made.items() if "layers.0." in key and key.endswith("w13_weight_scale_inv"))
     print("SCALE", scales[0, 0, 0].item())
-"""
-
-
-@pytest.mark.parametrize("folder", [folder for folder in folders() if folder.startswith("vllm")])
-def test_hopper_fp8__raises_the_smallest_scales_which_no_layout_does(folder, tmp_path):
-    """The one thing of that post-processing that is no order of bytes: scales below 1e-10 become 1e-10. Published checkpoints
-    have such ones for experts that nothing chooses."""
-    script = tmp_path / "scales.py"
-    script.write_text(f"import sys; sys.path.insert(0, {str(HERE)!r})\n{SCALES}")
-    done = python(folder, script)
-    line = next((line for line in done.stdout.splitlines() if line.startswith("SCALE ")), done.stdout[-2000:])
-    assert abs(float(line.split()[1]) / 1e-10 - 1) < 1e-6
-
-
-LEAST = """
-import pathlib, tempfile
-import loaders, models
-from loaders import Setup
-from weft.engines._vllm import _least_scales
-engine, kept = loaders.engine("vllm", "sm90"), {}
-
-def keep(model, load, process=None):
-    load(model)
-    process(model)
-    kept["model"] = model
-    return {}
-loaders.parameters_of = keep
-with tempfile.TemporaryDirectory() as folder:
-    models.make("qwen3-moe-fp8-128", folder)
-    engine.load(pathlib.Path(folder), 0, Setup(tp=2, ep=2, device="sm90", processed=True))
 found = {scale.data_ptr() for scale in _least_scales(kept["model"])}
 wanted = {value.data_ptr() for name, value in kept["model"].named_parameters() if ".experts." in name and "scale_inv" in name}
 print("LEAST", found == wanted and len(found) == 4)
 """
 
 
-@pytest.mark.parametrize("folder", [folder for folder in folders() if folder.startswith("vllm")])
-def test_hopper_fp8__a_live_update_raises_them_as_the_engine_does(folder, tmp_path):
-    script = tmp_path / "least.py"
-    script.write_text(f"import sys; sys.path.insert(0, {str(HERE)!r})\n{LEAST}")
-    assert "LEAST True" in python(folder, script).stdout
+@pytest.fixture(scope="module", params=[folder for folder in folders() if folder.startswith("vllm")])
+def hopper(request):
+    """What one process says of both."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = pathlib.Path(folder) / "hopper.py"
+        script.write_text(f"import sys; sys.path.insert(0, {str(HERE)!r})\n{HOPPER}")
+        return python(request.param, script).stdout
+
+
+def test_hopper_fp8__raises_the_smallest_scales_which_no_layout_does(hopper):
+    """The one thing of that post-processing that is no order of bytes: scales below 1e-10 become 1e-10. Published checkpoints
+    have such ones for experts that nothing chooses."""
+    line = next((line for line in hopper.splitlines() if line.startswith("SCALE ")), None)
+    assert line, hopper[-2000:]
+    assert abs(float(line.split()[1]) / 1e-10 - 1) < 1e-6
+
+
+def test_hopper_fp8__a_live_update_raises_them_as_the_engine_does(hopper):
+    assert "LEAST True" in hopper, hopper[-2000:]
