@@ -26,6 +26,11 @@ from weft.vllm._session import Session
 EACH = pytest.mark.parametrize("generation", vllm_double.WITH_PLUGIN)
 
 
+def some(generations):
+    """For whole jobs: the oldest and the newest, in a soak all. What differs between them each has tests of, without processes."""
+    return generations if os.environ.get("WEFT_SOAK") else (generations[0], generations[-1])
+
+
 class Recorded:
     """A receiver that receives at once, or fails as it is told."""
     way, notes, tainted = "direct", [], False
@@ -380,7 +385,7 @@ def test_extension__has_no_name_of_vllms_worker_and_ends_with_it(monkeypatch, re
 # ---- whole jobs
 
 
-@EACH
+@pytest.mark.parametrize("generation", some(vllm_double.WITH_PLUGIN))
 def test_sync__brings_every_version_to_all_servers(tmp_path, generation):
     with running(tmp_path, generation, servers=2, ranks=2) as both:
         client = weft.vllm.HTTPClient([server.url for server in both])
@@ -400,7 +405,7 @@ def test_sync__brings_every_version_to_all_servers(tmp_path, generation):
             "/pause", "/start_weight_update", "/update_weights", "/finish_weight_update", "/resume"]
 
 
-@pytest.mark.parametrize("generation", vllm_double.GENERATIONS)
+@pytest.mark.parametrize("generation", some(vllm_double.GENERATIONS))
 def test_sync__by_the_extension_works_in_every_generation(tmp_path, generation):
     with running(tmp_path, generation, ranks=2, extension=True) as (server,):
         client = weft.vllm.HTTPClient(server.url, extension=True)
