@@ -12,7 +12,7 @@ from test_on_loss import INFER, TCP, TRAIN, until
 MORE = bool(os.environ.get("WEFT_SOAK"))
 WAYS = {"shm": [], "full": ["--replica", "full", "--checksums"], "list": ["--transport", "shm,tcp", "--nic", "lo"],
         **({"tcp": TCP, "sums": ["--checksums"]} if MORE else {})}
-UPDATES = 400
+UPDATES = 400 if MORE else 250  # at 20 ms each: long enough to be lost and come back on a busy machine
 
 
 def begin(job, *flags, updates=UPDATES, controller=(), inference=("--shadow",), ranks=6):
