@@ -39,7 +39,7 @@ def test_folder__runs_every_test_and_prints_figures(folder, tmp_path):
     model = tmp_path / "config.json"
     model.write_text(json.dumps(jobs.CONFIGS["qwen2"]))
     done = run(folder / "run", "--mib", "192", "--rounds", "1",
-               env={"WEFT_CUDA_MOCK": "order=random", "GPU_MODEL": str(model), "PYTHON": sys.executable,
+               env={"WEFT_CUDA_MOCK": "order=random", "GPU_MODEL": str(model), "GPU_UPDATES": "24", "PYTHON": sys.executable,
                     "PYTHONPATH": str(ROOT / "tests" / "gpu" / "fake"), "FAKE_TORCH_WEFT": str(folder / "lib" / "libweft.so")})
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(re.findall("^PASS ", done.stdout, re.M)) == 15, done.stdout
