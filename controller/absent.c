@@ -53,8 +53,11 @@ bool absent_may_begin(const struct controller *controller)
 
 	if (runs)
 		return may_take_over(controller, runs);
+	/* who runs by the plan of a controller that was lost takes a moment to say so */
 	return controller->options.engines_min && enough(controller) &&
-	       controller->now_ms >= controller->came_ms + LAST_CALL_MS;
+	       controller->now_ms >= controller->came_ms + (controller->options.orphan_ms
+								    ? controller->options.lost_ms
+								    : LAST_CALL_MS);
 }
 
 void absent_came(struct controller *controller)

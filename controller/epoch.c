@@ -249,9 +249,10 @@ bool epoch_all_connected(const struct epoch *epoch)
 	return epoch->at[LEG_CONNECTED] == epoch->count;
 }
 
-void epoch_adopt(struct epoch *epoch, bool same)
+void epoch_adopt(struct epoch *epoch, bool same, uint32_t run_by)
 {
 	epoch->adopted = true;
+	epoch->run_by = run_by;
 	epoch->foreign = !same;
 	for (uint32_t i = 0; i < epoch->count; i++) {
 		struct party *party = &epoch->parties[i];

@@ -55,7 +55,8 @@ struct epoch {
 	struct party *parties;
 	uint32_t at[LEG_COUNT];       /* parties at each */
 	bool adopted;                 /* its parties ran before it was made: their endpoints were exchanged elsewhere */
-	bool foreign;                 /* .. and by another plan than this one */
+	bool foreign;                 /* .. and by another plan than this one, */
+	uint32_t run_by;              /* of that attempt; 0: nobody runs */
 	uint32_t *uses;               /* of these three: by epochs of one plan */
 	struct topology *reported;    /* by the workers, where the plan uses that */
 	struct problem *problem;
@@ -102,8 +103,9 @@ int epoch_peers(const struct epoch *epoch, uint32_t party, struct message_peers 
 /* Leg 3. */
 void epoch_connected(struct epoch *epoch, uint32_t party);
 bool epoch_all_connected(const struct epoch *epoch);
-/* Planned, and all of them have what they need. same: by this plan. */
-void epoch_adopt(struct epoch *epoch, bool same);
+/* Planned, and all of them have what they need. same: by this plan. run_by: the attempt of the one that those run by who have not
+ * stopped; 0: none do. */
+void epoch_adopt(struct epoch *epoch, bool same, uint32_t run_by);
 /* Its invariants, where asserts are on. */
 void epoch_check(const struct epoch *epoch, uint64_t now_ms);
 

@@ -155,9 +155,15 @@ static void fail_for_good(struct controller *controller, int rc, const struct er
 	ending_fail(controller, NULL, why);
 }
 
+/* By the plan that it has, unless it has to stand where it stopped. */
 static void go(struct controller *controller, const struct slot *slot)
 {
-	send_to(controller, slot->peer, MESSAGE_GO)->u.go.attempt = controller->epoch->attempt;
+	const struct epoch *epoch = controller->epoch;
+	bool runs = epoch->run_by && slot->worker->hello.attempt == epoch->run_by &&
+		    !slot->worker->hello.paused;
+
+	send_to(controller, slot->peer, MESSAGE_GO)->u.go.attempt =
+		runs ? epoch->run_by : epoch->attempt;
 }
 
 static void go_all(struct controller *controller)
@@ -180,9 +186,12 @@ static void take_over(struct controller *controller, enum takeover how)
 		[TAKEOVER_SAME] = "all have the plan that they had",
 		[TAKEOVER_FOLLOWS] =
 			"who came and went has shaped its plan, so it pauses for one of those who are here",
-		[TAKEOVER_PAUSED] = "it had paused for a plan, and another one is made"};
+		[TAKEOVER_PAUSED] = "it had paused for a plan, and another one is made",
+		[TAKEOVER_EXCHANGE] = "a plan was being exchanged, and another one is made"};
+	uint32_t attempt = controller->epoch->attempt;
 
-	epoch_adopt(controller->epoch, how == TAKEOVER_SAME);
+	epoch_adopt(controller->epoch, how == TAKEOVER_SAME,
+		    how == TAKEOVER_EXCHANGE ? 0 : attempt - (how == TAKEOVER_PAUSED));
 	if (how == TAKEOVER_SAME)
 		announce(controller);
 	say(controller, true, "takes over a job that runs, %.1f s after it was started: %s",

@@ -172,6 +172,18 @@ static void lost(struct controller *controller, struct slot *slot)
 	losses_end(controller, slot, &why);
 }
 
+/* Another process may have come for that rank since: whom a plan before this one had is nobody that the sender misses. A plan that
+ * was adopted is nobody's: what both ran by counts. */
+static bool is_of_this_plan(const struct controller *controller, const struct message_drop *drop,
+			    const struct slot *slot, const struct slot *target)
+{
+	const struct epoch *epoch = controller->epoch;
+
+	return drop->attempt == epoch->attempt ||
+	       (epoch->adopted && target->worker && drop->attempt == slot->worker->hello.attempt &&
+		drop->attempt == target->worker->hello.attempt);
+}
+
 void losses_drop(struct controller *controller, struct slot *slot, struct message *message)
 {
 	const struct message_drop *drop = &message->u.drop;
@@ -186,8 +198,7 @@ void losses_drop(struct controller *controller, struct slot *slot, struct messag
 			  slot_text(slot, who));
 		return;
 	}
-	/* another process may have come for that rank since: whom a plan before this one had is nobody that it misses */
-	if (!exchange_has(controller, slot) || drop->attempt != controller->epoch->attempt)
+	if (!exchange_has(controller, slot) || !is_of_this_plan(controller, drop, slot, target))
 		return;
 	if (drop->version > slot->version)
 		slot->version = drop->version;

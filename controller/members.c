@@ -92,6 +92,19 @@ static void claim(struct controller *controller, struct slot *slot, const char *
 		say_refused(controller, peer, message->epoch, &why);
 		return;
 	}
+	/* that one was stopped while this one came in its place, and their controller is lost */
+	if (controller->state == CONTROLLER_GATHER && slot->worker->hello.attempt &&
+	    hello->attempt > slot->worker->hello.attempt) {
+		error_set(
+			&why, ERROR_CONFLICT,
+			"%s runs by plan attempt %u, and the process on host %s, pid %llu by %u: it "
+			"has taken its place",
+			slot_text(slot, who), slot->worker->hello.attempt, hello->host,
+			(unsigned long long)hello->pid, hello->attempt);
+		declarations_turn_away(controller, slot, &why);
+		join(controller, slot, peer, message);
+		return;
+	}
 	if (slot->claim != hello->incarnation) {
 		bool anew = claim_begins(controller, slot);
 

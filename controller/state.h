@@ -258,7 +258,7 @@ const struct slot *takeover_first(const struct controller *controller);
 /* It has no part in the plan that they run by. */
 bool takeover_is_without(const struct controller *controller, const struct slot *first,
 			 const struct slot *slot);
-/* Those who run by an older plan than others do have been gone on without: they are refused. */
+/* Those who run by an older plan than others do, and are not in that, have been gone on without: they are refused. */
 void takeover_refuse_stale(struct controller *controller);
 /* The others go on when that worker is lost now, before all are here. */
 bool takeover_can_do_without(const struct controller *controller, const struct slot *slot);
@@ -270,7 +270,8 @@ int takeover_prepare(struct controller *controller, const struct slot *first, st
 enum takeover {
 	TAKEOVER_SAME,
 	TAKEOVER_FOLLOWS,  /* theirs was made from others, which nobody has any more */
-	TAKEOVER_PAUSED,   /* they had stopped for another one, or exchanged it */
+	TAKEOVER_PAUSED,   /* some had stopped for another one, */
+	TAKEOVER_EXCHANGE, /* or some exchange it, so nobody runs */
 	TAKEOVER_DIFFERS   /* they declare something else, or this controller has other options: see *why */
 };
 enum takeover takeover_compare(const struct controller *controller, const struct slot *first,

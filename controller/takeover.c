@@ -12,8 +12,9 @@
  * again, so that job pauses for a new one at once. A trainer that does not run, and an engine of which not all ranks do, count as
  * lost: their new processes come in as others do that come back (returns.c). Of a host that took its controller with it that is so.
  *
- * Where the controller was lost while the job paused for a plan, or exchanged it, some have let go of the one before and cannot run
- * by theirs. All stand where they had stopped: the plan made here is none of theirs, and the job pauses for another one.
+ * Where the controller was lost while the job paused for a plan, or exchanged it, the plan made here is none of theirs, and the job
+ * pauses for another one. Who had stopped stands there; all others go on up to that pause, but where some have let go of the plan
+ * before and cannot run by theirs: then nobody runs.
  */
 #include "controller/state.h"
 
@@ -48,13 +49,25 @@ static bool is_behind(const struct slot *first, const struct slot *slot)
 	return runs(slot) && hello_of(slot)->attempt < hello_of(first)->attempt;
 }
 
-/* Who was asked to stop is told by nobody else to go on. */
-static bool has_paused(const struct controller *controller, const struct slot *first)
+/* The newest plan is not everybody's, so nobody runs by it. */
+static bool in_exchange(const struct controller *controller, const struct slot *first)
 {
 	for (uint32_t i = 0; i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
 
-		if (runs(slot) && (hello_of(slot)->paused || is_behind(first, slot)))
+		if (runs(slot) && (hello_of(slot)->unconnected || is_behind(first, slot)))
+			return true;
+	}
+	return false;
+}
+
+/* Some run by it, and others were asked to stop, whom nobody else tells to go on. */
+static bool has_paused(const struct controller *controller)
+{
+	for (uint32_t i = 0; i < controller->members.count; i++) {
+		const struct slot *slot = &controller->members.slots[i];
+
+		if (runs(slot) && hello_of(slot)->paused)
 			return true;
 	}
 	return false;
@@ -132,7 +145,7 @@ static int check_runners(const struct controller *controller, const struct slot 
 
 int takeover_prepare(struct controller *controller, const struct slot *first, struct error *why)
 {
-	bool anew = has_paused(controller, first);
+	bool anew = in_exchange(controller, first) || has_paused(controller);
 	int rc = anew ? 0 : check_runners(controller, first, why);
 
 	for (uint32_t i = 0; !rc && i < controller->members.count; i++) {
@@ -163,7 +176,9 @@ enum takeover takeover_compare(const struct controller *controller, const struct
 {
 	char theirs[DIGEST_TEXT_BYTES], ours[DIGEST_TEXT_BYTES], who[WORKER_TEXT_BYTES];
 
-	if (has_paused(controller, first))
+	if (in_exchange(controller, first))
+		return TAKEOVER_EXCHANGE;
+	if (has_paused(controller))
 		return TAKEOVER_PAUSED;
 	if (digest_equal(hello_of(first)->plan, epoch->table->digest))
 		return TAKEOVER_SAME;

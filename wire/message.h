@@ -77,7 +77,8 @@ struct message_hello {
 	uint32_t attempt;          /* it runs, by the plan of that attempt, and its controller was lost; 0: it does not */
 	struct digest plan;        /* that plan's */
 	bool follows;              /* .. which was made from the one before it, so its controller alone could make it */
-	bool paused;               /* .. or did: it was asked to stop for another one, or has that, without all endpoints */
+	bool paused;               /* .. and was asked to stop for another one */
+	bool unconnected;          /* .. or does not yet: it has that one, and is not connected */
 	struct member *away;       /* who was when it was made: the first rank of each */
 	size_t away_count;
 };

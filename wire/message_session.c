@@ -26,10 +26,11 @@ static const struct codec_field hello_fields[] = {
 	FIELD_TEXT(struct message_hello, host, LIMIT_NAME_BYTES),
 	FIELD_TEXT(struct message_hello, host_id, LIMIT_NAME_BYTES),
 	FIELD_U64(struct message_hello, pid),
-	FIELD_U32(struct message_hello, attempt, UINT32_MAX),
+	FIELD_U32(struct message_hello, attempt, INT32_MAX),
 	FIELD_DIGEST(struct message_hello, plan),
 	FIELD_BOOL(struct message_hello, follows),
 	FIELD_BOOL(struct message_hello, paused),
+	FIELD_BOOL(struct message_hello, unconnected),
 	FIELD_LIST(struct message_hello, away, away_count, struct member, message_member_record,
 		   LIMIT_RANKS),
 };

@@ -22,7 +22,10 @@ static int hello(const struct message *message, char *out, size_t bytes)
 
 	if (hello->attempt)
 		snprintf(runs, sizeof(runs), ", %s plan attempt %u",
-			 hello->paused ? "paused at" : "runs by", hello->attempt);
+			 hello->unconnected ? "exchanges"
+			 : hello->paused    ? "paused at"
+					    : "runs by",
+			 hello->attempt);
 	return snprintf(out, bytes, " %s %u pid %" PRIu64 " on %s, incarnation %" PRIx64 "%s",
 			role_name(hello->role), hello->rank, hello->pid, shown(hello->host),
 			hello->incarnation, runs);

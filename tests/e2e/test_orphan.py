@@ -160,7 +160,7 @@ def test_controller__that_is_lost_in_the_midst_of_an_exchange_is_replaced(tmp_pa
             at = max(max(job.digests(rank)) for rank in range(4))
             until(lambda: all(max(job.digests(rank)) > at + 1 for rank in range(4)), job)
             assert all(job.processes[name].code is None for name in job.processes if name not in ("controller", "trainer-1")), job.said()
-    assert "it had paused for a plan, and another one is made" in seen, seen
+    assert any("another one is made" in how for how in seen), seen
 
 
 @pytest.mark.parametrize("lost", [[0], [0, 1]], ids=["one", "all"])

@@ -175,7 +175,7 @@ static void test_controller__that_is_lost_at_any_moment_of_an_exchange_is_replac
 			simulation_update_next(s);
 		}
 		simulation_run_for(s, 8000);
-		anew += strstr(simulation_transcript(s), "it had paused for a plan") != NULL;
+		anew += strstr(simulation_transcript(s), "another one is made") != NULL;
 		same += strstr(simulation_transcript(s), "all have the plan that they had") != NULL;
 		for (uint32_t i = 1; i < simulation_workers(s); i++) {
 			assert_int_equal(simulation_state(s, i), WORKER_RUN);

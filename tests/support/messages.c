@@ -414,10 +414,11 @@ static void random_hello(struct message_hello *to, uint64_t *state)
 	to->host = text(state);
 	to->host_id = text(state);
 	to->pid = number(state);
-	to->attempt = number32(state);
+	to->attempt = number32(state) / 2;
 	to->plan = digest(state);
 	to->follows = coin(state);
 	to->paused = coin(state);
+	to->unconnected = coin(state);
 	to->away = list(&to->away_count, sizeof(*to->away), state);
 	for (size_t i = 0; i < to->away_count; i++)
 		to->away[i] = member(state);

@@ -214,6 +214,7 @@ static const char *hello_differs(const struct message *a, const struct message *
 	SAME_DIGEST(u.hello.plan);
 	SAME_NUMBER(u.hello.follows);
 	SAME_NUMBER(u.hello.paused);
+	SAME_NUMBER(u.hello.unconnected);
 	SAME_EACH(u.hello.away, u.hello.away_count, away_differs);
 	return NULL;
 }

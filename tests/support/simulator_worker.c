@@ -421,6 +421,7 @@ void simulation_drop(struct simulation *simulation, uint32_t trainer, uint32_t r
 	struct worker_event event = {.type = WORKER_EVENT_DROP,
 				     .error = &error,
 				     .member = {ROLE_INFERENCE, rank},
+				     .attempt = simulation->workers.items[trainer]->plan->attempt,
 				     .version = simulation_version(simulation, trainer)};
 
 	error_set(&error, ERROR_TRANSPORT, "%s", why);

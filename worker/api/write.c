@@ -188,16 +188,14 @@ int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error)
 	struct error inner;
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_replay", &inner);
 
-	if (!rc && worker->pausing)
-		rc = join_again(worker, true, &inner);
-	if (!rc)
-		rc = sender_replay(&worker->sender, version, &inner);
-	if (rc == SENDER_PAUSES) {
-		rc = join_pause(worker, version, worker->sender.ended, false, &inner);
-		if (!rc)
+	while (!rc) {
+		if (worker->pausing)
 			rc = join_again(worker, true, &inner);
 		if (!rc)
 			rc = sender_replay(&worker->sender, version, &inner);
+		if (rc != SENDER_PAUSES)
+			break;
+		rc = join_pause(worker, version, worker->sender.ended, false, &inner);
 	}
 	return worker_answer(worker, rc, &inner, error);
 }
@@ -222,13 +220,16 @@ static int repeat(weft_worker *worker, uint64_t *version, struct error *error)
 
 	if (rc || !worker->health.control)
 		return rc;
-	if (!worker->pausing && !schedule_repeats(&sender->schedule))
-		rc = stop_to_repeat(worker, error);
-	if (!rc && worker->pausing) {
+	for (;;) { /* it may be woken to stop again, for another controller */
+		if (!worker->pausing && !schedule_repeats(&sender->schedule))
+			rc = stop_to_repeat(worker, error);
+		if (rc || !worker->pausing)
+			break;
 		rc = join_again(worker, true, error);
-		if (!rc)
-			sender->unfinished = schedule_repeats(&sender->schedule) ||
-					     sender->ended != sender->schedule.last_version;
+		if (rc)
+			break;
+		sender->unfinished = schedule_repeats(&sender->schedule) ||
+				     sender->ended != sender->schedule.last_version;
 	}
 	if (!rc)
 		*version = schedule_repeats(&sender->schedule);

@@ -58,7 +58,8 @@ struct control {
 	const struct message_peers *peers;
 	enum worker_state state;
 	struct message_pause asked;
-	bool paused; /* the host is, and no plan has come since */
+	bool paused;	  /* the host is, and no plan has come since */
+	uint32_t attempt; /* of the plan that the host has */
 	struct error failure;
 	bool settled; /* worker_core_settled */
 	bool stop;
@@ -427,6 +428,7 @@ enum control_request control_next(struct control *control, uint32_t wait_ms,
 		} else if (control->plan) {
 			request = CONTROL_OPEN;
 			*plan = control->plan;
+			control->attempt = control->plan->attempt;
 			control->plan = NULL;
 		} else if (control->peers) {
 			request = CONTROL_CONNECT;
@@ -497,6 +499,9 @@ void control_drop(struct control *control, struct member member, const struct er
 	struct post event = {
 		.type = WORKER_EVENT_DROP, .error = *why, .version = version, .member = member};
 
+	pthread_mutex_lock(&control->lock);
+	event.attempt = control->attempt;
+	pthread_mutex_unlock(&control->lock);
 	/* it hears the loss of that one's heartbeats, or of what waits for this trainer in vain */
 	if (post(control, &event, NULL))
 		log_error("the controller cannot be told: %s", why->text);

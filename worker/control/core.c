@@ -63,8 +63,8 @@ void core_enter(struct worker_core *core, enum worker_state state)
 
 bool core_is_taken_in(const struct worker_core *core)
 {
-	return core->state >= WORKER_DECLARE &&
-	       (core->runs || core->paused_over || core->former_plans.count);
+	return core->state >= WORKER_DECLARE && (core->runs || core->paused_over ||
+						 core->former_plans.count || core->stopped.number);
 }
 
 void core_fail(struct worker_core *core, const struct error *why, uint32_t told)
@@ -143,16 +143,20 @@ static void take_drop(struct worker_core *core, const struct worker_event *event
 {
 	struct drop drop = {event->member, *event->error, event->version, core->now_ms, false};
 
-	if (!goes_on(core) || hear_is_gone(core, drop.member))
+	if (!goes_on(core) || hear_is_gone(core, drop.member) ||
+	    event->attempt != core->plan.u.plan.attempt)
 		return;
 	if (!array_add(&core->drops, drop))
 		core->actions->failed = true;
 	say_latest(core);
 }
 
-/* Of the pause that was asked for last. */
+/* Of the pause that was asked for last. Or the host has stopped for the controller before this one, and sleeps. */
 static void take_paused(struct worker_core *core, const struct worker_event *event)
 {
+	if (core->state == WORKER_RUN && core->halts && !core->pause.number && event->done)
+		core->stopped = (struct message_paused){event->number, true, event->next,
+							event->version, event->repeats};
 	if (core->state != WORKER_RUN || event->number != core->pause.number ||
 	    (event->done && event->next && event->next < core->pause.version))
 		return;
@@ -200,7 +204,7 @@ static void go_on_alone(struct worker_core *core)
 	    "at most (weft-controller --orphan)",
 	    core->options.controller, (double)(core->now_ms - core->heard_ms) / 1000.0,
 	    (unsigned long long)core->version,
-	    is_between(core) || core->state != WORKER_RUN
+	    core->halts || core->state != WORKER_RUN
 		    ? "it had paused the job, which waits for it or another one"
 		    : "updates go on without it",
 	    core->orphan_ms / 1000.0);

@@ -32,7 +32,7 @@ static bool asks_other(struct worker_core *core, uint64_t other)
 	    "the job over, which %s meanwhile",
 	    core->options.controller, (unsigned long long)other,
 	    (unsigned long long)core->controller,
-	    core->state == WORKER_RUN && !is_between(core) ? "runs on" : "waits");
+	    core->state == WORKER_RUN && !core->halts ? "runs on" : "waits");
 	say_latest(core);
 	return true;
 }
@@ -76,7 +76,7 @@ static void on_adoption(struct worker_core *core, const struct message *message)
 	core->left_before = 0;
 	if (core->paused.stopped)
 		core->stopped = core->paused;
-	core->stands = false;
+	core->anew = false;
 	core->pause = (struct message_pause){0};
 	core->paused = (struct message_paused){0};
 	core->paused_over = 0;
@@ -143,6 +143,12 @@ static void say_waits(struct worker_core *core)
 
 static void on_welcome(struct worker_core *core, struct message *message)
 {
+	if (core->adoption == ADOPTION_HELLO && message->from == core->controller &&
+	    core->candidate != core->controller) { /* it was silent, and is not lost */
+		core->adoption = ADOPTION_NONE;
+		say_latest(core);
+		return;
+	}
 	if (core->adoption == ADOPTION_HELLO) {
 		on_adoption(core, message);
 		take_times(core, &message->u.welcome);
@@ -198,7 +204,8 @@ static void on_want(struct worker_core *core, struct message *message)
 /* Another one, after a pause; or in the place of one that is being exchanged. Who is gone of the last one is heard first. */
 static bool is_next_plan(const struct worker_core *core, const struct message_plan *plan)
 {
-	return goes_on(core) && plan->attempt > core->plan.u.plan.attempt &&
+	return goes_on(core) && core->adoption == ADOPTION_NONE &&
+	       plan->attempt > core->plan.u.plan.attempt &&
 	       (core->state != WORKER_RUN || core->paused.stopped) &&
 	       plan->gone == heard_gone(core);
 }
@@ -232,7 +239,7 @@ static void on_plan(struct worker_core *core, struct message *message)
 		core->paused_over = core->pause.number;
 		if (core->paused.stopped)
 			core->stopped = core->paused;
-		core->stands = false;
+		core->anew = core->halts = false;
 		core->paused = (struct message_paused){0};
 		core->drops.count = 0;
 	}
@@ -283,7 +290,7 @@ static void on_peers(struct worker_core *core, struct message *message)
 static void is_adopted(struct worker_core *core, bool runs)
 {
 	core->adoption = ADOPTION_NONE;
-	core->stands = !runs && core->stopped.number;
+	core->anew = !runs;
 	say(core, true, "the controller at %s has taken the job over: %s", core->options.controller,
 	    runs ? "the plan is what it was" : "another plan is made");
 	say_latest(core);
@@ -375,23 +382,24 @@ static void on_pause(struct worker_core *core, struct message *message)
 	bool anew = pause->number != core->pause.number || pause->version != core->pause.version ||
 		    pause->stop != core->pause.stop;
 
-	if ((core->state != WORKER_RUN && !core->stands) || pause->number <= core->paused_over ||
-	    pause->number < core->pause.number)
+	/* before its go a controller does not know where this worker is: it asks again */
+	if (core->adoption != ADOPTION_NONE || (core->state != WORKER_RUN && !stands(core)) ||
+	    pause->number <= core->paused_over || pause->number < core->pause.number)
 		return;
 	core->pause = *pause;
 	if (!anew)
 		return;
 	core->paused = (struct message_paused){0};
-	if (core->stands && !pause->stop)
+	if (stands(core) && !pause->stop)
 		return;
-	if (core->stands && stopped_there(core, pause)) {
+	if (stands(core) && stopped_there(core, pause)) {
 		core->paused = core->stopped;
 		core->paused.number = pause->number;
 		say_latest(core);
 		return;
 	}
-	core->stands = false;
 	core->stopped = (struct message_paused){0};
+	core->halts = core->halts || pause->stop;
 	action_push(core->actions, WORKER_ACTION_PAUSE)->message.u.pause = *pause;
 }
 

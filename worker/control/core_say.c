@@ -25,7 +25,8 @@ static void send_hello(struct worker_core *core)
 		message.u.hello.attempt = core->plan.u.plan.attempt;
 		message.u.hello.plan = core->plan.u.plan.digest;
 		message.u.hello.follows = core->plan.u.plan.follows;
-		message.u.hello.paused = is_between(core);
+		message.u.hello.paused = core->state == WORKER_RUN && core->halts;
+		message.u.hello.unconnected = core->state < WORKER_CONNECTED;
 		message.u.hello.away = core->plan.u.plan.away;
 		message.u.hello.away_count = core->plan.u.plan.away_count;
 	}

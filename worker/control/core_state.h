@@ -65,8 +65,9 @@ struct worker_core {
 	ARRAY(struct message) former_plans;    /* and their peers: the host may be at one of them */
 	struct message_pause pause;            /* the last one asked for; number 0: none was */
 	struct message_paused paused;          /* the answer; number 0: none yet */
-	struct message_paused stopped;         /* where the host stopped, until it runs again; number 0: it did not stop */
-	bool stands;                           /* another controller knows that: it is told of `stopped`, and the host sleeps on */
+	bool halts;                            /* the host was asked to stop since the plan */
+	struct message_paused stopped;         /* where it did, until it runs again; number 0: it did not */
+	bool anew;                             /* another controller makes another plan: it is told of `stopped`, and the host sleeps on */
 	uint32_t paused_over;                  /* pauses up to this one have ended in a plan */
 	uint32_t left_before;                  /* as many had left when the plan was made */
 	ARRAY(struct drop) drops;
@@ -112,11 +113,10 @@ static inline bool survives(const struct worker_core *core)
 				    core->stopped.number));
 }
 
-/* It is asked to stop for another plan, or has one of which it cannot say that all have its endpoints. */
-static inline bool is_between(const struct worker_core *core)
+/* Its host sleeps where it had stopped for a controller that was lost. */
+static inline bool stands(const struct worker_core *core)
 {
-	return core->state == WORKER_RUN ? core->pause.number != core->paused_over
-					 : core->state < WORKER_CONNECTED;
+	return core->anew && core->stopped.number;
 }
 
 /* core.c */

@@ -277,7 +277,6 @@ static void test_newcomer__to_a_failed_job_hears_of_the_failure(void **state)
 	assert_string_equal(sent(bench, I0, MESSAGE_REFUSE)->u.refuse.text, "stopped by SIGTERM");
 }
 
-/* Whoever can break its frames would end the job. */
 /* Another process may have come in there since. */
 static void test_drop__of_whom_a_plan_before_this_one_had_takes_nobody_away(void **state)
 {
@@ -300,6 +299,7 @@ static void test_drop__of_whom_a_plan_before_this_one_had_takes_nobody_away(void
 	}
 }
 
+/* Whoever can break its frames would end the job. */
 static void test_broken__bytes_of_a_member_of_a_running_job_are_dropped(void **state)
 {
 	struct bench *bench = *state;

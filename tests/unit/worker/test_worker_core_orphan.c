@@ -295,13 +295,54 @@ static void test_pause__that_the_host_has_not_come_to_is_asked_for_again(void **
 	other_answers(bench);
 	assert_true(sent(bench, MESSAGE_HELLO)->u.hello.paused);
 	other_welcomes(bench);
-	pause_at(bench, 1, true, 9); /* of the last controller's */
-	assert_null(sent(bench, MESSAGE_PAUSED));
+	other_asks_to_pause(bench, 1, 0); /* before its go */
+	assert_false(is_asked(bench));
 	other_says_go(bench, 2);
 	other_asks_to_pause(bench, 1, 0);
 	assert_true(is_asked(bench));
 	pause_at(bench, 1, true, 9);
 	assert_int_equal(sent(bench, MESSAGE_PAUSED)->u.paused.next, 9);
+}
+
+static void test_pause__that_the_host_comes_to_between_two_controllers_is_one(void **state)
+{
+	struct bench *bench = *state;
+
+	reach_run_of_orphans(bench);
+	receive_pause(bench, 1, 0);
+	other_answers(bench);
+	other_welcomes(bench);
+	pause_at(bench, 1, true, 9); /* for the last one */
+	assert_null(sent(bench, MESSAGE_PAUSED));
+	other_says_go(bench, 2);
+	other_asks_to_pause(bench, 1, 0);
+	assert_false(is_asked(bench));
+	assert_int_equal(sent(bench, MESSAGE_PAUSED)->u.paused.next, 9);
+}
+
+static void test_pause__is_told_to_each_controller_until_there_is_a_plan(void **state)
+{
+	struct bench *bench = *state;
+
+	reach_pause(bench);
+	other_answers(bench);
+	other_welcomes(bench);
+	other_answers(bench); /* it had been forgotten */
+	assert_true(sent(bench, MESSAGE_HELLO)->u.hello.paused);
+}
+
+static void test_welcome__of_a_controller_that_was_only_silent_ends_the_search(void **state)
+{
+	struct bench *bench = *state;
+
+	reach_run_of_orphans(bench);
+	other_answers(bench);
+	receive_welcome_of_orphans(bench, 60000);
+	tick_to(bench, 3000);
+	assert_null(sent(bench, MESSAGE_HELLO));
+	assert_null(sent(bench, MESSAGE_DECLARE));
+	receive_pause(bench, 1, 0);
+	assert_true(is_asked(bench));
 }
 
 static void test_exchange__without_a_controller_stands_where_its_host_had_stopped(void **state)
@@ -314,7 +355,7 @@ static void test_exchange__without_a_controller_stands_where_its_host_had_stoppe
 	assert_int_equal(state_of(bench), WORKER_PLANNED);
 	other_answers(bench);
 	assert_int_equal(sent(bench, MESSAGE_HELLO)->u.hello.attempt, 2);
-	assert_true(sent(bench, MESSAGE_HELLO)->u.hello.paused);
+	assert_true(sent(bench, MESSAGE_HELLO)->u.hello.unconnected);
 	other_welcomes(bench);
 	other_asks_to_pause(bench, 1, 0); /* before its go */
 	assert_null(sent(bench, MESSAGE_PAUSED));
@@ -332,6 +373,22 @@ static void test_exchange__without_a_controller_stands_where_its_host_had_stoppe
 	assert_null(sent(bench, MESSAGE_PAUSED));
 }
 
+static void test_exchange__of_an_old_job_has_no_join_deadline(void **state)
+{
+	struct bench *bench = *state;
+	struct message_endpoints endpoints = {.attempt = 2};
+
+	reach_pause(bench);
+	tick_to(bench, 40000);
+	receive_next_plan(bench, 2, 0);
+	step(bench, (struct worker_event){.type = WORKER_EVENT_ENDPOINTS, .endpoints = &endpoints});
+	other_answers(bench);
+	other_welcomes(bench);
+	tick_to(bench, 43000);
+	assert_null(sent(bench, MESSAGE_FAILURE));
+	assert_int_equal(state_of(bench), WORKER_PLANNED);
+}
+
 static void test_exchange__that_was_over_needs_but_a_go(void **state)
 {
 	struct bench *bench = *state;
@@ -346,7 +403,7 @@ static void test_exchange__that_was_over_needs_but_a_go(void **state)
 	step(bench, (struct worker_event){.type = WORKER_EVENT_CONNECTED, .attempt = 2});
 	assert_int_equal(state_of(bench), WORKER_CONNECTED);
 	other_answers(bench);
-	assert_false(sent(bench, MESSAGE_HELLO)->u.hello.paused);
+	assert_false(sent(bench, MESSAGE_HELLO)->u.hello.unconnected);
 	other_welcomes(bench);
 	other_says_go(bench, 2);
 	assert_int_equal(state_of(bench), WORKER_RUN);
@@ -429,6 +486,10 @@ int main(void)
 		TEST(test_other_controller__ends_a_worker_that_may_be_no_orphan),
 		TEST(test_pause__without_a_controller_lasts_until_there_is_another),
 		TEST(test_pause__that_the_host_has_not_come_to_is_asked_for_again),
+		TEST(test_pause__that_the_host_comes_to_between_two_controllers_is_one),
+		TEST(test_pause__is_told_to_each_controller_until_there_is_a_plan),
+		TEST(test_welcome__of_a_controller_that_was_only_silent_ends_the_search),
+		TEST(test_exchange__of_an_old_job_has_no_join_deadline),
 		TEST(test_exchange__without_a_controller_stands_where_its_host_had_stopped),
 		TEST(test_exchange__that_was_over_needs_but_a_go),
 		TEST(test_gone__is_told_to_the_next_controller),
