@@ -682,11 +682,10 @@ void worker_signalled(struct simulation *simulation, const struct event *event)
 
 	if (!worker_runs(worker))
 		return;
-	if (worker->stopped ||
-	    event->peer != worker->plan->attempt) /* of one that was stopped: that path is closed */
+	/* of one that was stopped, whose path is closed; or that was told to be gone, and is not: that was given up */
+	if (worker->stopped || event->peer != worker->plan->attempt ||
+	    (event->version <= worker->past && worker->gone >> from->what.rank & 1))
 		return;
-	if (event->version <= worker->past && worker->gone >> from->what.rank & 1)
-		return; /* it was told to be gone, and is not: what it still sends was given up */
 	if (worker->arriving != event->version) {
 		assert_int_equal(worker->arrived, 0);
 		assert_true(event->version > worker->version && event->version > worker->past);
