@@ -3,11 +3,20 @@
 hangs, a new job works at once; or, in a job that goes on, all others do and it comes in again. WEFT_VM_KILLS changes how many."""
 import os
 
-from test_vm_job import inside
+from machine import BIN, HERE, vm
 
+PYTHON = "/usr/bin/python3"  # with numpy and xxhash from Debian's packages
 KILLS = int(os.environ.get("WEFT_VM_KILLS", "3"))
 LOSSES = int(os.environ.get("WEFT_VM_LOSSES", "6"))
 SEED = int(os.environ.get("WEFT_VM_SEED", "1"))
+
+
+def inside(*words, seconds):
+    done = vm("--timeout", seconds, "--env", f"WEFT_BIN={BIN.resolve()}", "--", PYTHON, HERE / "vm_job.py", *words,
+              timeout=seconds + 200)
+    said = done.stdout.decode(errors="replace") + done.stderr.decode(errors="replace")
+    assert done.returncode == 0, said
+    return said
 
 
 def test_kill__of_any_worker_is_named_by_all_and_the_next_job_works():
