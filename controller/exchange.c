@@ -204,11 +204,12 @@ static void take_over(struct controller *controller, enum takeover how)
 static int plan_over(struct epoch **epoch, struct controller *controller, const struct slot *first,
 		     enum takeover *how, struct error *why)
 {
-	int rc = takeover_prepare(controller, first, why);
+	int rc = takeover_prepare(controller, first, how, why);
 
 	if (!rc)
 		rc = make_epoch(epoch, controller, why);
-	*how = rc ? TAKEOVER_DIFFERS : takeover_compare(controller, first, *epoch, why);
+	if (!rc && *how == TAKEOVER_SAME)
+		*how = takeover_compare(first, *epoch, why);
 	if (!rc && *how == TAKEOVER_DIFFERS) {
 		epoch_free(epoch);
 		rc = -ERROR_CONFLICT;

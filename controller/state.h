@@ -264,9 +264,7 @@ void takeover_refuse_stale(struct controller *controller);
 bool takeover_can_do_without(const struct controller *controller, const struct slot *slot);
 /* A job may run whose workers have not said so yet. */
 bool takeover_may_come(const struct controller *controller);
-/* All are here: who does not run has left, or it is an error. */
-int takeover_prepare(struct controller *controller, const struct slot *first, struct error *why);
-/* This plan beside the one that they run by. */
+/* What of theirs the plan that is made here is. */
 enum takeover {
 	TAKEOVER_SAME,
 	TAKEOVER_FOLLOWS,  /* theirs was made from others, which nobody has any more */
@@ -274,8 +272,12 @@ enum takeover {
 	TAKEOVER_EXCHANGE, /* or some exchange it, so nobody runs */
 	TAKEOVER_DIFFERS   /* they declare something else, or this controller has other options: see *why */
 };
-enum takeover takeover_compare(const struct controller *controller, const struct slot *first,
-			       const struct epoch *epoch, struct error *why);
+/* All are here: who does not run has left, or it is an error. *how: PAUSED, EXCHANGE, or SAME, if they turn out to have it. */
+int takeover_prepare(struct controller *controller, const struct slot *first, enum takeover *how,
+		     struct error *why);
+/* They run, and have one plan: SAME, FOLLOWS or DIFFERS. */
+enum takeover takeover_compare(const struct slot *first, const struct epoch *epoch,
+			       struct error *why);
 
 /* declarations.c */
 /* Everything is here and nobody's place is in doubt. */

@@ -49,28 +49,23 @@ static bool is_behind(const struct slot *first, const struct slot *slot)
 	return runs(slot) && hello_of(slot)->attempt < hello_of(first)->attempt;
 }
 
-/* The newest plan is not everybody's, so nobody runs by it. */
-static bool in_exchange(const struct controller *controller, const struct slot *first)
+/* Where the newest plan is not everybody's, nobody runs by it. Else some do, and who was asked to stop is told by nobody else to
+ * go on. */
+static enum takeover what_they_do(const struct controller *controller, const struct slot *first)
 {
+	enum takeover how = TAKEOVER_SAME;
+
 	for (uint32_t i = 0; i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
 
-		if (runs(slot) && (hello_of(slot)->unconnected || is_behind(first, slot)))
-			return true;
+		if (!runs(slot))
+			continue;
+		if (hello_of(slot)->unconnected || is_behind(first, slot))
+			return TAKEOVER_EXCHANGE;
+		if (hello_of(slot)->paused)
+			how = TAKEOVER_PAUSED;
 	}
-	return false;
-}
-
-/* Some run by it, and others were asked to stop, whom nobody else tells to go on. */
-static bool has_paused(const struct controller *controller)
-{
-	for (uint32_t i = 0; i < controller->members.count; i++) {
-		const struct slot *slot = &controller->members.slots[i];
-
-		if (runs(slot) && hello_of(slot)->paused)
-			return true;
-	}
-	return false;
+	return how;
 }
 
 void takeover_refuse_stale(struct controller *controller)
@@ -120,7 +115,7 @@ bool takeover_may_come(const struct controller *controller)
 	       controller->options.orphan_ms;
 }
 
-/* They have to run by one plan. */
+/* They are at one attempt: it has to be one plan. */
 static int check_runners(const struct controller *controller, const struct slot *first,
 			 struct error *why)
 {
@@ -129,24 +124,27 @@ static int check_runners(const struct controller *controller, const struct slot 
 
 	for (uint32_t i = 0; i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
-		const struct message_hello *hello = hello_of(slot);
+		char theirs[DIGEST_TEXT_BYTES], its[DIGEST_TEXT_BYTES];
 
 		if (!absent_is(controller, slot) && runs(slot) &&
-		    (hello->attempt != plan->attempt || !digest_equal(hello->plan, plan->plan)))
+		    !digest_equal(hello_of(slot)->plan, plan->plan))
 			return error_set(
 				why, ERROR_CONFLICT,
-				"%s runs by plan attempt %u, and %s by %u: they are of two "
-				"jobs; restart the whole job",
-				slot_text(first, whom), plan->attempt, slot_text(slot, who),
-				hello->attempt);
+				"%s runs by plan %s, and %s by %s: they are of two jobs; restart the "
+				"whole job",
+				slot_text(first, whom), digest_text(plan->plan, theirs),
+				slot_text(slot, who), digest_text(hello_of(slot)->plan, its));
 	}
 	return 0;
 }
 
-int takeover_prepare(struct controller *controller, const struct slot *first, struct error *why)
+int takeover_prepare(struct controller *controller, const struct slot *first, enum takeover *how,
+		     struct error *why)
 {
-	bool anew = in_exchange(controller, first) || has_paused(controller);
-	int rc = anew ? 0 : check_runners(controller, first, why);
+	int rc;
+
+	*how = what_they_do(controller, first);
+	rc = *how == TAKEOVER_SAME ? check_runners(controller, first, why) : 0;
 
 	for (uint32_t i = 0; !rc && i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
@@ -167,19 +165,15 @@ int takeover_prepare(struct controller *controller, const struct slot *first, st
 				"restart the whole job",
 				lost.text);
 	}
-	controller->attempts = hello_of(first)->attempt - !anew;
+	controller->attempts = hello_of(first)->attempt - (*how == TAKEOVER_SAME);
 	return rc;
 }
 
-enum takeover takeover_compare(const struct controller *controller, const struct slot *first,
-			       const struct epoch *epoch, struct error *why)
+enum takeover takeover_compare(const struct slot *first, const struct epoch *epoch,
+			       struct error *why)
 {
 	char theirs[DIGEST_TEXT_BYTES], ours[DIGEST_TEXT_BYTES], who[WORKER_TEXT_BYTES];
 
-	if (in_exchange(controller, first))
-		return TAKEOVER_EXCHANGE;
-	if (has_paused(controller))
-		return TAKEOVER_PAUSED;
 	if (digest_equal(hello_of(first)->plan, epoch->table->digest))
 		return TAKEOVER_SAME;
 	if (hello_of(first)->follows)

@@ -147,7 +147,7 @@ struct message_peers { uint32_t attempt; struct peer_endpoints *peers; size_t pe
 struct message_attempt { uint32_t attempt; }; /* connected, go */
 
 struct message_failure { int code; char *text; uint64_t version; };
-/* Of a plan that continues: the sender goes on without that inference rank, which it does not reach. Answered by gone. */
+/* Of a plan that continues, that of the attempt: the sender goes on without that worker, which it does not reach. Answered by gone. */
 struct message_drop { uint32_t attempt; struct member member; int code; char *text; uint64_t version; };
 struct message_leave { bool done; };  /* done: finished its work; else interrupted */
 struct message_heartbeat {

@@ -137,7 +137,7 @@ static const struct codec_field failure_fields[] = {
 };
 MESSAGE_RECORD(failure);
 
-/* {"member":[1, 3], "code":140, "text":"write to inference 3 ..", "version":12} */
+/* {"attempt":2, "member":[1, 3], "code":140, "text":"write to inference 3 ..", "version":12} */
 static const struct codec_field drop_fields[] = {
 	FIELD_U32(struct message_drop, attempt, UINT32_MAX),
 	FIELD_RECORD(struct message_drop, member, struct member, message_member_record),

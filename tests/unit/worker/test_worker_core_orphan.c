@@ -255,12 +255,14 @@ static void reach_pause(struct bench *bench)
 	pause_at(bench, 1, true, 9);
 }
 
-static bool is_asked(const struct bench *bench)
+/* Its host was asked to, and is on its way there; another controller takes the job over. */
+static void reach_another_before_the_pause(struct bench *bench)
 {
-	for (size_t i = 0; i < bench->actions.count; i++)
-		if (bench->actions.items[i].type == WORKER_ACTION_PAUSE)
-			return true;
-	return false;
+	reach_run_of_orphans(bench);
+	receive_pause(bench, 1, 0);
+	other_answers(bench);
+	assert_true(sent(bench, MESSAGE_HELLO)->u.hello.paused);
+	other_welcomes(bench);
 }
 
 static void test_pause__without_a_controller_lasts_until_there_is_another(void **state)
@@ -278,9 +280,9 @@ static void test_pause__without_a_controller_lasts_until_there_is_another(void *
 	other_says_go(bench, 2);
 	other_asks_to_pause(bench, 1, 9);
 	assert_int_equal(sent(bench, MESSAGE_PAUSED)->u.paused.next, 9);
-	assert_false(is_asked(bench)); /* its host sleeps on, */
+	assert_false(asks_to_pause(bench)); /* its host sleeps on, */
 	other_asks_to_pause(bench, 1, 10);
-	assert_true(is_asked(bench)); /* unless others had begun another version */
+	assert_true(asks_to_pause(bench)); /* unless others had begun another version */
 	assert_null(sent(bench, MESSAGE_PAUSED));
 	pause_at(bench, 1, true, 10);
 	assert_int_equal(sent(bench, MESSAGE_PAUSED)->u.paused.next, 10);
@@ -290,16 +292,12 @@ static void test_pause__that_the_host_has_not_come_to_is_asked_for_again(void **
 {
 	struct bench *bench = *state;
 
-	reach_run_of_orphans(bench);
-	receive_pause(bench, 1, 0);
-	other_answers(bench);
-	assert_true(sent(bench, MESSAGE_HELLO)->u.hello.paused);
-	other_welcomes(bench);
+	reach_another_before_the_pause(bench);
 	other_asks_to_pause(bench, 1, 0); /* before its go */
-	assert_false(is_asked(bench));
+	assert_false(asks_to_pause(bench));
 	other_says_go(bench, 2);
 	other_asks_to_pause(bench, 1, 0);
-	assert_true(is_asked(bench));
+	assert_true(asks_to_pause(bench));
 	pause_at(bench, 1, true, 9);
 	assert_int_equal(sent(bench, MESSAGE_PAUSED)->u.paused.next, 9);
 }
@@ -308,15 +306,12 @@ static void test_pause__that_the_host_comes_to_between_two_controllers_is_one(vo
 {
 	struct bench *bench = *state;
 
-	reach_run_of_orphans(bench);
-	receive_pause(bench, 1, 0);
-	other_answers(bench);
-	other_welcomes(bench);
+	reach_another_before_the_pause(bench);
 	pause_at(bench, 1, true, 9); /* for the last one */
 	assert_null(sent(bench, MESSAGE_PAUSED));
 	other_says_go(bench, 2);
 	other_asks_to_pause(bench, 1, 0);
-	assert_false(is_asked(bench));
+	assert_false(asks_to_pause(bench));
 	assert_int_equal(sent(bench, MESSAGE_PAUSED)->u.paused.next, 9);
 }
 
@@ -342,7 +337,7 @@ static void test_welcome__of_a_controller_that_was_only_silent_ends_the_search(v
 	assert_null(sent(bench, MESSAGE_HELLO));
 	assert_null(sent(bench, MESSAGE_DECLARE));
 	receive_pause(bench, 1, 0);
-	assert_true(is_asked(bench));
+	assert_true(asks_to_pause(bench));
 }
 
 static void test_exchange__without_a_controller_stands_where_its_host_had_stopped(void **state)

@@ -4,14 +4,6 @@
  */
 #include "tests/unit/worker/worker_core_bench.h"
 
-static bool asks_to_pause(const struct bench *bench)
-{
-	for (size_t i = 0; i < bench->actions.count; i++)
-		if (bench->actions.items[i].type == WORKER_ACTION_PAUSE)
-			return true;
-	return false;
-}
-
 static void
 test_pause__is_asked_of_the_host_once_and_its_answer_said_until_there_is_a_plan(void **state)
 {

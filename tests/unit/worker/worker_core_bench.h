@@ -186,6 +186,14 @@ static inline const struct message *sent(const struct bench *bench, enum message
 	return NULL;
 }
 
+static inline bool asks_to_pause(const struct bench *bench)
+{
+	for (size_t i = 0; i < bench->actions.count; i++)
+		if (bench->actions.items[i].type == WORKER_ACTION_PAUSE)
+			return true;
+	return false;
+}
+
 static inline enum worker_state state_of(const struct bench *bench)
 {
 	return worker_core_state(bench->core);
