@@ -172,9 +172,13 @@ static void go_all(struct controller *controller)
 
 	returns_over(controller);
 	controller_enter(controller, CONTROLLER_RUN);
-	for (uint32_t i = 0; i < members->count; i++)
-		if (exchange_has(controller, &members->slots[i]))
-			go(controller, &members->slots[i]);
+	for (uint32_t i = 0; i < members->count; i++) {
+		if (!exchange_has(controller, &members->slots[i]))
+			continue;
+		go(controller, &members->slots[i]);
+		if (controller->epoch->adopted) /* who had left before nobody has been told */
+			gone_tell(controller, &members->slots[i], 0);
+	}
 	returns_maybe_begin(controller);
 }
 

@@ -60,6 +60,7 @@ static void ask(struct controller *controller, const struct slot *slot)
 	struct message *message = send_to(controller, slot->peer, MESSAGE_PAUSE);
 
 	message->u.pause.number = controller->pause.number;
+	message->u.pause.gone = (uint32_t)controller->departures.count;
 	message->u.pause.stop = true;
 	message->u.pause.version = paused_of(controller, slot)->asked;
 }
@@ -69,6 +70,7 @@ static void tell_begun(struct controller *controller, const struct slot *slot)
 	struct message *message = send_to(controller, slot->peer, MESSAGE_PAUSE);
 
 	message->u.pause.number = controller->pause.number;
+	message->u.pause.gone = (uint32_t)controller->departures.count;
 	message->u.pause.version = controller->pause.told;
 }
 

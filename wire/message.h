@@ -219,6 +219,7 @@ struct message_gone { uint32_t number, count; struct member first; int code; cha
  * that has stopped goes on where another one was ahead. */
 struct message_pause {
 	uint32_t number;           /* counted from 1 */
+	uint32_t gone;             /* how many times an engine or a trainer had left: who has not heard of all does not stop yet */
 	bool stop;                 /* false, to ranks: not yet. A trainer has begun this version, and another one is gone */
 	uint64_t version;          /* trainer: before it begins this one, or a later one; inference: once nothing up to this
 				      one is on its way to it */

@@ -237,6 +237,7 @@ static int check_number(uint32_t number, struct error *error)
 /* {"number":1, "stop":true, "version":12} */
 static const struct codec_field pause_fields[] = {
 	FIELD_U32(struct message_pause, number, UINT32_MAX),
+	FIELD_U32(struct message_pause, gone, UINT32_MAX),
 	FIELD_BOOL(struct message_pause, stop),
 	FIELD_U64(struct message_pause, version),
 };

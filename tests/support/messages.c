@@ -497,6 +497,7 @@ static void random_small(struct message *message, uint64_t *state)
 		break;
 	case MESSAGE_PAUSE:
 		message->u.pause.number = 1 + (uint32_t)random_below(state, 9);
+		message->u.pause.gone = number32(state);
 		message->u.pause.stop = coin(state);
 		message->u.pause.version = number(state);
 		break;

@@ -285,6 +285,7 @@ static const char *small_differs(const struct message *a, const struct message *
 		break;
 	case MESSAGE_PAUSE:
 		SAME_NUMBER(u.pause.number);
+		SAME_NUMBER(u.pause.gone);
 		SAME_NUMBER(u.pause.stop);
 		SAME_NUMBER(u.pause.version);
 		break;

@@ -50,6 +50,26 @@ static void test_pause__for_a_later_version_lets_the_host_go_on_up_to_it(void **
 	assert_int_equal(sent(bench, MESSAGE_PAUSED)->u.paused.next, 6);
 }
 
+/* It would stop as if all that it waits for came later, and its mates wait for it. */
+static void test_pause__waits_for_who_is_gone_to_be_said(void **state)
+{
+	struct bench *bench = *state;
+	struct message pause = from_controller(MESSAGE_PAUSE);
+	struct message gone = from_controller(MESSAGE_GONE);
+
+	reach_run_for_long(bench);
+	pause.u.pause.number = 1;
+	pause.u.pause.gone = 1;
+	pause.u.pause.stop = true;
+	receive(bench, pause);
+	assert_false(asks_to_pause(bench));
+	gone.u.gone.number = gone.u.gone.count = 1;
+	gone.u.gone.text = memory_string("lost");
+	receive(bench, gone);
+	receive(bench, pause);
+	assert_true(asks_to_pause(bench));
+}
+
 static void test_next_plan__takes_the_place_of_one_that_is_being_exchanged(void **state)
 {
 	struct bench *bench = *state;
@@ -129,6 +149,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_pause__is_asked_of_the_host_once_and_its_answer_said_until_there_is_a_plan),
 		TEST(test_pause__for_a_later_version_lets_the_host_go_on_up_to_it),
+		TEST(test_pause__waits_for_who_is_gone_to_be_said),
 		TEST(test_next_plan__takes_the_place_of_one_that_is_being_exchanged),
 		TEST(test_next_plan__whose_rows_are_of_a_plan_that_is_not_here_fails),
 		TEST(test_next_plan__waits_for_who_is_gone_to_be_said),
