@@ -119,6 +119,18 @@ static int check_options(const struct controller_options *options, struct error 
 	return 0;
 }
 
+static int choose_catch_up(struct controller *controller, struct error *error)
+{
+	const char *from = controller->options.catch_up_from;
+
+	controller->catch_up_trainers = from && strcmp(from, "trainers") == 0;
+	if (from && !controller->catch_up_trainers && strcmp(from, "engines") != 0)
+		return error_set(error, ERROR_CONFIG,
+				 "--catch-up-from '%.64s' is none of engines, trainers", from);
+	controller->options.catch_up_from = NULL; /* the caller's */
+	return 0;
+}
+
 static int choose_on_loss(struct controller *controller, struct error *error)
 {
 	const char *on_loss = controller->options.on_loss;
@@ -163,6 +175,8 @@ static int choose_routing(struct controller *controller, struct error *error)
 				  options->commit ? options->commit : COMMIT_DEFAULT, error);
 	if (!rc)
 		rc = choose_on_loss(controller, error);
+	if (!rc)
+		rc = choose_catch_up(controller, error);
 	/* the rows' own names outlive the caller's strings */
 	if (!rc) {
 		options->policy = rules->policy->name;

@@ -35,6 +35,7 @@ struct controller_options {
 	struct infer_spec infer;
 	const char *policy, *order;    /* rows of routing; NULL: the defaults */
 	const char *commit;            /* which ranks show a version together; NULL: the default */
+	const char *catch_up_from;     /* "engines", "trainers": who sends the last version to those that lack it; NULL: engines */
 	const char *on_loss;           /* "end", "continue": what the loss of a worker means; NULL: end */
 	uint32_t sessions_max;         /* inference ranks one trainer may write to; 0: any */
 	const struct topology *topology; /* borrowed; NULL: flat */

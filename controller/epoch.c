@@ -189,18 +189,21 @@ static const struct endpoint_record *record_for(const struct party *from, uint32
 	return &from->endpoints.records[found - from->peers];
 }
 
-/* Mates are told of the memory that they share alone, trainers of all the rest. */
-static int describe(struct peer_endpoints *out, const struct party *peer, uint32_t to, bool mate)
+/* Mates are told of the memory that they share alone, trainers and who sends a copy of all the rest, and who is sent one of nothing. */
+static int describe(struct peer_endpoints *out, const struct party *peer, const struct party *party,
+		    uint32_t to)
 {
 	const struct message_endpoints *from = &peer->endpoints;
 	const struct endpoint_record *record = record_for(peer, to);
-	const struct region_record *regions = mate ? from->shared : from->regions;
-	size_t region_count = mate ? from->shared_count : from->region_count;
-	size_t place_count = mate ? 0 : from->place_count;
+	enum plan_copy copy = epoch_copy_of(party, peer);
+	bool all = peer->worker->who.role != party->worker->who.role || copy == COPY_TO;
+	const struct region_record *regions = all ? from->regions : from->shared;
+	size_t region_count = all ? from->region_count : copy == COPY_NONE ? from->shared_count : 0;
+	size_t place_count = all ? from->place_count : 0;
 
 	out->member = peer->worker->who;
 	out->incarnation = peer->worker->hello.incarnation;
-	out->copies = mate ? 0 : from->copies;
+	out->copies = all ? from->copies : 0;
 	out->regions = memory_zalloc(region_count, sizeof(*out->regions));
 	if (!out->regions)
 		return -ERROR_MEMORY;
@@ -232,8 +235,7 @@ int epoch_peers(const struct epoch *epoch, uint32_t index, struct message_peers 
 		const struct party *peer = &epoch->parties[party->peers[i]];
 
 		peers->peer_count++;
-		if (describe(&peers->peers[i], peer, index,
-			     peer->worker->who.role == party->worker->who.role))
+		if (describe(&peers->peers[i], peer, party, index))
 			return -ERROR_MEMORY;
 	}
 	return 0;

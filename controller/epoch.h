@@ -14,6 +14,7 @@
  *   epoch_rows.c     the table as each worker reads it
  *   epoch_cluster.c  the topology that workers report
  *   epoch_pairs.c    which transport each pair uses
+ *   epoch_copy.c     which inference ranks send others what they show
  */
 #ifndef CONTROLLER_EPOCH_H
 #define CONTROLLER_EPOCH_H
@@ -42,6 +43,7 @@ struct party {
 	uint32_t *peers;                    /* party indexes, in plan order: trainers first. An inference
 					       rank's mates (job/commit.h) are peers too */
 	size_t peer_count, peers_ready;     /* of them, not PLANNED any more */
+	const struct party *donor;          /* the inference rank that sends it what it shows; NULL: none does */
 	uint64_t plan_ms;                   /* when the plan was sent last */
 	uint32_t rows_of;                   /* its rows are those that it has of this attempt; 0: they are not */
 	struct message_endpoints endpoints; /* not PLANNED: records in plan order */
@@ -116,10 +118,19 @@ int epoch_pairs(struct pairs **pairs, struct pool *pool, const struct epoch *epo
 int epoch_pairs_check(const struct epoch *epoch, const struct epoch_rules *rules, struct error *error);
 /* "" where there is one for all. */
 const char *epoch_pair_transport(const struct epoch *epoch, struct member a, struct member b);
+/* Two inference ranks. */
+bool epoch_pair_reaches(const struct epoch *epoch, struct member a, struct member b);
 
 /* Behind what is wrong between two inference ranks that agree (job/commit.h). */
 #define EPOCH_MATES_WHY \
 	". They show versions together, so they must reach each other: --commit rank lets each show its own"
+
+/* epoch_copy.c: `donor`, an inference rank, can send that one all that it shows. */
+bool epoch_can_copy(const struct epoch *epoch, uint32_t donor, uint32_t rank);
+/* .. and shall; before any plan is sent. */
+int epoch_copy(struct epoch *epoch, uint32_t donor, uint32_t rank);
+/* What the first, of two inference ranks, has to do with the second. */
+enum plan_copy epoch_copy_of(const struct party *party, const struct party *peer);
 
 /* epoch_problem.c: what all who are in the plan declare alike */
 const struct message_declare *epoch_labels(const struct epoch *epoch);

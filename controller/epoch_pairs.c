@@ -155,6 +155,13 @@ int epoch_pairs_check(const struct epoch *epoch, const struct epoch_rules *rules
 		      table->problem->tensors[table->routes[r].tensor].name, error);
 }
 
+bool epoch_pair_reaches(const struct epoch *epoch, struct member a, struct member b)
+{
+	const struct pairs *pairs = epoch->problem->pairs;
+
+	return !pairs || mates_transport(pairs, a.rank, b.rank) < pairs->list.count;
+}
+
 const char *epoch_pair_transport(const struct epoch *epoch, struct member a, struct member b)
 {
 	const struct pairs *pairs = epoch->problem->pairs;

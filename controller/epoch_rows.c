@@ -231,6 +231,24 @@ static int fill_rows(struct filling *filling, struct error *error)
 	return rc;
 }
 
+/* Of all that its layout has. */
+static void fill_copies(const struct epoch *epoch, const struct party *party,
+			struct message_plan *plan)
+{
+	const struct layout *layout = &party->worker->body->layout;
+
+	for (size_t i = 0; i < plan->peer_count; i++) {
+		struct plan_peer *peer = &plan->peers[i];
+
+		peer->copy = epoch_copy_of(party, &epoch->parties[party->peers[i]]);
+		if (peer->copy == COPY_NONE)
+			continue;
+		peer->pieces = (uint32_t)layout->param_count;
+		for (size_t k = 0; k < layout->param_count; k++)
+			peer->bytes += layout->params[k].bytes;
+	}
+}
+
 int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *plan,
 	       struct error *error)
 {
@@ -272,6 +290,8 @@ int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *p
 	}
 	if (!rc)
 		rc = fill_rows(&filling, error);
+	if (!rc)
+		fill_copies(epoch, party, plan);
 	plan->rows_of = party->rows_of;
 	if (plan->rows_of) {
 		memory_free(plan->rows);

@@ -55,6 +55,10 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 		message->u.plan.repeat = repeat;
 	else if (returns_is_sent(controller, slot))
 		message->u.plan.next = repeat;
+	if (slot->who.role == ROLE_INFERENCE)
+		message->u.plan.copy = controller->pause.copy;
+	if (controller->pause.copy && returns_lacks_last(controller, slot))
+		message->u.plan.next = controller->pause.copy;
 	if (gone_away(controller, &message->u.plan))
 		return -ERROR_MEMORY;
 	message->u.plan.update_timeout_ms = controller->options.update_timeout_ms;
@@ -282,6 +286,7 @@ void exchange_begin(struct controller *controller)
 	controller->pause.missing_ms = 0;
 	epoch_free(&controller->epoch);
 	controller->epoch = epoch;
+	copies_choose(controller);
 	controller->pause.repeat = returns_repeat(controller);
 	controller->attempts++;
 	controller_enter(controller, CONTROLLER_EXCHANGE);

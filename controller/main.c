@@ -60,6 +60,10 @@ static const struct option_row {
 	{"on-loss", "WEFT_ON_LOSS", "WHAT", KIND_TEXT, AT(shell.controller.on_loss),
 	 "what the loss of a worker means: end (default), the job fails; continue, an inference rank takes its "
 	 "engine out, a trainer is gone on without or replaced (docs/living.md)"},
+	{"catch-up-from", "WEFT_CATCH_UP_FROM", "WHO", KIND_TEXT,
+	 AT(shell.controller.catch_up_from),
+	 "who sends the last version to an engine that lacks it while trainers have nothing new: engines (default), those "
+	 "that show it, where they can; trainers (docs/living.md)"},
 	{"delta", "WEFT_DELTA", NULL, KIND_FLAG, AT(shell.controller.delta),
 	 "trainers keep what they sent last and send what differs from it; every version is verified by checksums "
 	 "(docs/delta.md)"},

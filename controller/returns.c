@@ -397,6 +397,7 @@ void returns_paused(struct controller *controller, struct slot *slot, struct mes
 	paused->next = said->next;
 	paused->version = said->version;
 	paused->repeats = said->repeats;
+	paused->between = said->between;
 	if (!controller->pause.since_ms && paused->stopped)
 		controller->pause.since_ms = controller->now_ms;
 	returns_look(controller);
@@ -519,8 +520,7 @@ void returns_come_in(struct controller *controller)
 	}
 }
 
-/* It comes in, or the version that trainers ended last was given up there. */
-static bool lacks_last(const struct controller *controller, const struct slot *slot)
+bool returns_lacks_last(const struct controller *controller, const struct slot *slot)
 {
 	const struct paused *paused = paused_of(controller, slot);
 
@@ -530,10 +530,10 @@ static bool lacks_last(const struct controller *controller, const struct slot *s
 
 bool returns_is_sent(const struct controller *controller, const struct slot *slot)
 {
-	return controller->pause.repeat && lacks_last(controller, slot);
+	return controller->pause.repeat && returns_lacks_last(controller, slot);
 }
 
-/* Where all trainers would, and somebody lacks it: the last version. */
+/* Where all trainers would, and somebody lacks it and is not sent it by ranks: the last version. */
 uint64_t returns_repeat(const struct controller *controller)
 {
 	const struct pause *pause = &controller->pause;
@@ -545,13 +545,13 @@ uint64_t returns_repeat(const struct controller *controller)
 
 		if (!exchange_has(controller, slot))
 			continue;
-		if (lacks_last(controller, slot))
+		if (returns_lacks_last(controller, slot))
 			any = true;
 		else if (paused->fresh || paused->version + 1 != pause->next ||
 			 (slot->who.role == ROLE_TRAINER && !paused->repeats))
 			return 0;
 	}
-	return any ? pause->next - 1 : 0;
+	return any && !pause->copy ? pause->next - 1 : 0;
 }
 
 /* One wait with one deadline, whatever becomes of why. */
@@ -640,6 +640,10 @@ void returns_over(struct controller *controller)
 		snprintf(lacking, sizeof(lacking),
 			 "; who lacks version %llu is sent it before, once more",
 			 (unsigned long long)repeat);
+	if (controller->pause.copy)
+		snprintf(lacking, sizeof(lacking),
+			 "; who lacks version %llu is sent it by engines that show it",
+			 (unsigned long long)controller->pause.copy);
 	say(controller, false, "%u of %u engines%s are here from version %llu on%s",
 	    gone_here(controller, ROLE_INFERENCE), controller->options.infer.engines, trainers,
 	    (unsigned long long)controller->pause.next, lacking);

@@ -10,6 +10,7 @@
  *   absent.c        engines that it begins without
  *   takeover.c      a job that runs, and lost its controller
  *   returns.c       and those that come back: all pause between two versions
+ *   copies.c        whom other engines send the last version
  *   declarations.c  what they hold and need: bodies once per digest, contradictions
  *   exchange.c      plan, endpoints, peers, connected, go
  *   ending.c        failure, gathering again, deadlines, exit
@@ -71,7 +72,7 @@ struct paused {
 	bool stopped;
 	bool firm;                         /* it has, or has said twice how far it is: who has not begun to write stops at once */
 	uint64_t next, version;            /* as it has answered */
-	bool repeats;
+	bool repeats, between;
 	bool fresh;                        /* it comes in with the plan that ends the pause */
 };
 
@@ -81,6 +82,7 @@ struct pause {
 	uint64_t since_ms;                 /* when the first trainer paused, or when ranks were asked; 0: none has */
 	uint64_t next;                     /* version that trainers are about to begin */
 	uint64_t repeat;                   /* that they send once more before, to those that lack it; 0: none */
+	uint64_t copy;                     /* or that ranks that show it do; 0: none */
 	uint64_t told;                     /* TRAINERS: ranks know that this version has begun */
 	uint64_t missing_ms;               /* OVER: there is no plan without a trainer that has left, or without an engine;
 					      since then. 0: there is */
@@ -103,6 +105,7 @@ struct controller {
 					      slots, in their order */
 
 	bool continues;                    /* --on-loss continue */
+	bool catch_up_trainers;            /* --catch-up-from trainers: no engine sends another one anything */
 	ARRAY(struct departure) departures; /* of this epoch, in the order in which they are told */
 	ARRAY(struct dismissed) dismissed;
 	struct pause pause;
@@ -245,12 +248,17 @@ bool returns_stay_out(struct controller *controller);
 uint64_t returns_repeat(const struct controller *controller);
 /* .. to that rank. */
 bool returns_is_sent(const struct controller *controller, const struct slot *slot);
+/* It is an inference rank that comes in, or gave up the version that trainers ended last. */
+bool returns_lacks_last(const struct controller *controller, const struct slot *slot);
 /* Those are to blame for it that there is no plan with them. */
 void returns_turn_away(struct controller *controller, const struct error *why);
 /* The job runs with it. */
 void returns_over(struct controller *controller);
 /* "trainer 1 to begin an update", of who is waited for. */
 void returns_missing(const struct controller *controller, struct text *text);
+
+/* copies.c: of the plan that is to be exchanged, before it is sent */
+void copies_choose(struct controller *controller);
 
 /* takeover.c: before there is a plan */
 /* The first of those who run by another controller's plan, which was lost; NULL: none does. */

@@ -99,6 +99,8 @@ struct message_declare {
 	bool device;               /* trainer: tensors lie in memory of a GPU, which maps all that is mappable;
 				      inference: what peers write does, and only such trainers can map it */
 	bool landed;               /* inference: peers cannot write its memory, but a window of it that it empties itself */
+	bool copies;               /* inference: all that it shows lies in memory of the host, where peers write it: to ranks of
+				      its layout it can be sent as it is */
 	char *transport;           /* "shm": required by this worker; or a list, "shm,verbs"; all
 				      must agree */
 	bool checksums;            /* asks for piece checksums; all must agree */
@@ -166,6 +168,8 @@ struct message_welcome {
 struct message_refuse { int code; char *text; };
 struct message_want { struct digest *digests; size_t digest_count; }; /* none: all known */
 
+/* What two ranks of different engines have to do with each other: one sends the other what it shows. */
+enum plan_copy { COPY_NONE, COPY_FROM, COPY_TO, COPY_COUNT };
 struct plan_peer {
 	struct member member;
 	char *host;
@@ -174,6 +178,7 @@ struct plan_peer {
 	char *transport;           /* with a list: the one that this pair uses; else "" */
 	bool lacks;                /* an inference rank: it is sent `repeat` */
 	bool delta;                /* of what the inference rank has of the version before, what differs may be sent alone: --delta */
+	enum plan_copy copy;       /* FROM: this peer sends `copy` here; TO: is sent it. bytes and pieces are all parameters then */
 };
 /* One piece to move. Trainers get them in send order, inference ranks in ordinal order.
  * `tensor` indexes the receiver's own declaration: the trainer's holding (layout for an
@@ -203,6 +208,7 @@ struct message_plan {
 	struct member *away;       /* and which are not back: the first rank of each */
 	size_t away_count;
 	uint64_t next;             /* the version that trainers are about to begin; 0: any. To a rank that lacks it: `repeat`, if any */
+	uint64_t copy;             /* inference: the last version, which ranks that show it send to those that lack it; 0: they do not */
 	uint64_t repeat;           /* trainer: the last version, which all of them send once more to those that lack it; 0: they do not */
 	uint32_t rows_of;          /* its rows are those of that attempt's plan, which this worker has; 0: they are here */
 	struct plan_peer *peers;
@@ -229,7 +235,9 @@ struct message_paused {
 	bool stopped;              /* else a trainer that will, where it begins its next update */
 	uint64_t next;             /* trainer: the first version that it has not begun; inference: 0 */
 	uint64_t version;          /* trainer: the last one that it ended; inference: the last one that it published */
-	bool repeats;              /* trainer: it would send that once more to those that lack it, before the next one */
+	bool repeats;              /* trainer: it would send that once more to those that lack it, before the next one; inference:
+				      its memory holds that one whole */
+	bool between;              /* trainer: it has nothing new yet, and begins nothing at once */
 };
 struct message_lost {           /* the job's end for the others: who, and the error message */
 	int code;

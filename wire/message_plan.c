@@ -3,11 +3,11 @@
  * message_plan.c -- a worker's own part of the routing table.
  *
  *   {"attempt":1, "digest":bin16, "follows":false, "policy":"greedy", "order":"rotated",
- *    "checksums":false, "continues":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "repeat":0, "rows_of":0,
+ *    "checksums":false, "continues":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "copy":0, "repeat":0, "rows_of":0,
  *    "peers":[..], "rows":[..]}
  *
  *   away   [[role, rank], ..]
- *   peers  [[[role, rank], host, bytes, pieces, transport, lacks, delta], ..]
+ *   peers  [[[role, rank], host, bytes, pieces, transport, lacks, delta, copy], ..]
  *   rows   [[peer, ordinal, tensor, param, how, [lo0, hi0, lo1, hi1, ..], offset, bytes], ..]
  *             │      └─ below that peer's pieces
  *             └──────── place in peers
@@ -30,6 +30,7 @@ static const struct codec_field peer_fields[] = {
 	FIELD_TEXT(struct plan_peer, transport, TRANSPORTS_NAME_BYTES),
 	FIELD_BOOL(struct plan_peer, lacks),
 	FIELD_BOOL(struct plan_peer, delta),
+	FIELD_U32(struct plan_peer, copy, COPY_COUNT - 1),
 };
 static const struct codec_record peer_record = {CODEC_RECORD_OF(struct plan_peer, peer_fields)};
 
@@ -74,6 +75,7 @@ static const struct codec_field plan_fields[] = {
 	FIELD_LIST(struct message_plan, away, away_count, struct member, message_member_record,
 		   LIMIT_RANKS),
 	FIELD_U64(struct message_plan, next),
+	FIELD_U64(struct message_plan, copy),
 	FIELD_U64(struct message_plan, repeat),
 	FIELD_U32(struct message_plan, rows_of, UINT32_MAX),
 	FIELD_LIST(struct message_plan, peers, peer_count, struct plan_peer, peer_record,

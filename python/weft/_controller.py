@@ -58,6 +58,8 @@ class Controller:
             out, a trainer is gone on without or replaced (docs/living.md).
         engines_min: with so many engines the job begins, and the others come in later; None: it waits for all. Needs
             on_loss="continue" (docs/living.md).
+        catch_up_from: who sends the last version to an engine that lacks it while trainers have nothing new: "engines" (default),
+            those that show it, where they can; "trainers" (docs/living.md).
         delta: trainers keep what they sent last and send what differs from it, over networks; turns checksums on (docs/delta.md).
         orphan_s: how long updates go on when the controller is lost; None: the job ends then (docs/living.md).
         topology: "flat" (default), "workers", a spec or a file (docs/topology.md).
@@ -77,8 +79,8 @@ class Controller:
     def __init__(self, train: str, infer: str, *, bind: Optional[str] = None,
                  key_file: "Optional[str | os.PathLike[str]]" = None, insecure: bool = False, job: Optional[str] = None,
                  policy: Optional[str] = None, order: Optional[str] = None, commit: Optional[str] = None,
-                 on_loss: Optional[str] = None, engines_min: Optional[int] = None, delta: bool = False,
-                 orphan_s: Optional[float] = None, topology: Optional[str] = None,
+                 on_loss: Optional[str] = None, engines_min: Optional[int] = None,
+                 catch_up_from: Optional[str] = None, delta: bool = False, orphan_s: Optional[float] = None, topology: Optional[str] = None,
                  dump: "Optional[str | os.PathLike[str]]" = None, restarts: Optional[int] = None,
                  sessions_max: Optional[int] = None, join_timeout_s: Optional[float] = None,
                  exchange_timeout_s: Optional[float] = None, update_timeout_s: Optional[float] = None,
@@ -88,8 +90,8 @@ class Controller:
         bind = bind or "tcp://127.0.0.1:0"
         given: dict[str, Any] = {
             "train": train, "infer": infer, "bind": bind, "key": key_file, "job": job, "policy": policy, "order": order,
-            "commit": commit, "on-loss": on_loss, "engines-min": engines_min, "orphan": _time(orphan_s),
-            "topology": topology, "dump": dump,
+            "commit": commit, "on-loss": on_loss, "engines-min": engines_min, "catch-up-from": catch_up_from,
+            "orphan": _time(orphan_s), "topology": topology, "dump": dump,
             "restarts": restarts, "sessions-max": sessions_max,
             "join-timeout": _time(join_timeout_s), "exchange-timeout": _time(exchange_timeout_s),
             "update-timeout": _time(update_timeout_s), "heartbeat": _time(heartbeat_s), "lost-after": _time(lost_after_s)}

@@ -392,7 +392,8 @@ class Trainer(Worker):
 
         Returns:
             The version that all trainers are to send once more, as any update, to those engines alone that come in or had to give
-            it up: the last one that was ended. 0: none. What it named it names until that was begun, and ``begin`` for another
+            it up: the last one that was ended. 0: none; so it is where other engines show that version, in memory of the host, and
+            send it (``Controller(catch_up_from=)``). What it named it names until that was begun, and ``begin`` for another
             version is a StateError: after Ctrl-C, or a task that was cancelled, ask again.
 
         Raises:
@@ -407,6 +408,19 @@ class Trainer(Worker):
         version = ffi.new("uint64_t *")
         await self._in_thread(lib.weft_update_repeat, version)
         return int(version[0])
+
+    def admit(self) -> None:
+        """``repeat`` of a trainer that has nothing to send once more, such as one whose tensors have changed: who comes in has the
+        last version from another engine that shows it, or else the next one.
+
+        Raises:
+            StateError: an update is open, or what ``repeat`` has named is still to be sent.
+        """
+        self._waiting(lib.weft_update_admit)
+
+    async def admit_async(self) -> None:
+        """``admit`` for an event loop."""
+        await self._in_thread(lib.weft_update_admit)
 
     def publish(self, version: int, data: Data) -> None:
         """begin, write_all, end; where one fails, abort."""

@@ -518,7 +518,7 @@ _NO_END = (Interrupted, Unsafe, UsageError, StateError, VersionError)  # after t
 # whose failure, if nothing comes after it, is why a worker is closed (as the library itself has it)
 _WORK = frozenset((lib.weft_join, lib.weft_update_begin, lib.weft_update_try_begin, lib.weft_update_write_all,
                    lib.weft_update_write_bucket, lib.weft_update_drain, lib.weft_update_end, lib.weft_update_replay,
-                   lib.weft_update_repeat,
+                   lib.weft_update_repeat, lib.weft_update_admit,
                    lib.weft_update_wait, lib.weft_update_try_wait))
 
 

@@ -197,7 +197,7 @@ def test_newcomer__that_stops_in_the_midst_is_gone_on_without(tmp_path, models):
         assert sorted(job.digests(0)) == sorted(job.digests(5)) == list(range(1, UPDATES + 1))
 
 
-REPEATS = {"shm": [], "full": ["--replica", "full"], "tcp": TCP, "list": ["--transport", "shm,tcp", "--nic", "lo"],
+REPEATS = {"shm": [], "full": ["--replica", "full"], "tcp": TCP, "list": ["--transport", "shm,tcp", "--nic", "lo"], "admit": [],
            "cuda": ["--transport", "cuda", "--memory", "cuda"],
            **({"full, alone": ["--replica", "full"], "trainer=cuda": ["--memory", "trainer=cuda", *TCP]} if MORE else {})}
 
@@ -206,9 +206,12 @@ REPEATS = {"shm": [], "full": ["--replica", "full"], "tcp": TCP, "list": ["--tra
 def test_engine__that_comes_back_is_sent_the_last_version_while_trainers_have_nothing_new(tmp_path, models, way, monkeypatch):
     monkeypatch.setenv("WEFT_CUDA_MOCK", "order=late")
     flags, infer = ["--checksums", *REPEATS[way]], "engines=2,tp=1" if way == "full, alone" else "engines=2,tp=2"
+    by_trainers = way in ("full", "cuda", "full, alone", "trainer=cuda")  # memory of a GPU, or they are to
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, infer) as job:
-        job.controller("--on-loss", "continue", "--lost-after", "1s", "--heartbeat", "200ms")
-        job.workers(*flags, updates=3, trainer_flags=["--interval", "4s", "--repeat"], inference_flags=["--verify"])
+        job.controller("--on-loss", "continue", "--lost-after", "1s", "--heartbeat", "200ms",
+                       "--catch-up-from", "trainers" if by_trainers else "engines")
+        asks = "--admit" if way == "admit" else "--repeat"
+        job.workers(*flags, updates=3, trainer_flags=["--interval", "4s", asks], inference_flags=["--verify"])
         tp, last = job.inference // 2, job.inference - 1
         until(lambda: all(job.processes[f"inference-{rank}"].updates() for rank in range(job.inference)), job)
         job.kill(f"inference-{last}")
@@ -225,5 +228,7 @@ def test_engine__that_comes_back_is_sent_the_last_version_while_trainers_have_no
         began = {update["version"]: update["time"] - update["seconds"] for update in job.processes["trainer-0"].updates()}
         served = {update["version"]: update["time"] for update in job.processes[f"again-{last}"].updates()}
         assert served[1] < began[2] - 0.1, job.said()
-        assert [update["version"] for update in job.processes["trainer-0"].updates()] == [1, 1, 2, 3]
+        assert [update["version"] for update in job.processes["trainer-0"].updates()] == [*([1] if by_trainers else []), 1, 2, 3]
+        sends = "is sent it before, once more" if by_trainers else "is sent it by engines that show it"
+        assert f"who lacks version 1 {sends}" in job.processes["controller"].stderr
     assert not jobs.leftovers()

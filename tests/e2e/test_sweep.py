@@ -124,7 +124,7 @@ def wrong_bytes(versions, rank, expected, known):
 def lose_engines(number, folder, model, expected, known):
     """One job that goes on when one or two of its three engines lose a rank, and takes others in; complaints."""
     chance, updates = random.Random(SEED * 1000033 + number), 300
-    flags, shadow, repeat = chance.choice(WAYS), chance.choice([[], ["--shadow"]]), chance.choice([[], ["--repeat"]])
+    flags, shadow, repeat = chance.choice(WAYS), chance.choice([[], ["--shadow"]]), chance.choice([[], ["--repeat"], ["--admit"]])
     lost, complaints = set(), []
     with jobs.Job(folder, model, TRAIN, ENGINES) as job:
         job.controller("--on-loss", "continue", "--commit", chance.choice(["engine", "rank"]), *chance.choice(DELTA))
@@ -218,7 +218,7 @@ def lose_trainers(number, folder, model, infer, expected, known):
     """One job that goes on when its trainers are lost, one to three times, one in two where all hold all, and others take their
     places; complaints."""
     chance, updates = random.Random(SEED * 1000039 + number), 400
-    flags, shadow, repeat = chance.choice(WAYS), chance.choice([[], ["--shadow"]]), chance.choice([[], ["--repeat"]])
+    flags, shadow, repeat = chance.choice(WAYS), chance.choice([[], ["--shadow"]]), chance.choice([[], ["--repeat"], ["--admit"]])
     train, complaints, names = chance.choice([TRAIN, "world=2,fsdp=2,source=sharded"]), [], ["trainer-0", "trainer-1"]
     with jobs.Job(folder, model, train, infer) as job:
         job.controller("--on-loss", "continue", "--commit", chance.choice(["engine", "rank"]), *chance.choice(DELTA))

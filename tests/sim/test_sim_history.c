@@ -343,6 +343,7 @@ static void begin(struct story *story, struct simulation_options *options, char 
 		.connect_ms = 1 + dice(story, 200),
 		.write_ms = 1 + dice(story, 60),
 		.join_timeout_ms = 40000,
+		.catch_up_from = dice(story, 3) ? "engines" : "trainers",
 	};
 	for (uint32_t place = 0; place < WORLD_MAX + RANKS_MAX; place++)
 		story->in[place] = NOBODY;

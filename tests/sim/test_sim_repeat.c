@@ -18,6 +18,8 @@ static struct simulation *without_engine_1(const struct simulation_options *more
 
 	options.infer = "engines=3,tp=2";
 	options.on_loss = "continue";
+	if (!options.catch_up_from)
+		options.catch_up_from = "trainers";
 	simulation = simulation_running(&options);
 	simulation_update(simulation, 1);
 	simulation_run_for(simulation, 1000);

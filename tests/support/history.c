@@ -16,7 +16,9 @@ struct life {
 	uint64_t arrived;	     /* of these trainers, */
 	uint64_t senders[RANKS_MAX]; /* of these processes */
 	uint64_t content
-		[RANKS_MAX]; /* and those of the version that is shown; 0: has no part in it */
+		[RANKS_MAX];	  /* and those of the version that is shown; 0: has no part in it */
+	uint64_t copied;	  /* the version that another rank has sent it by this plan, */
+	uint64_t copy[RANKS_MAX]; /* with this content */
 	bool ended;
 };
 
@@ -54,7 +56,7 @@ static void planned(struct judge *judge, struct life *life, const struct fact *f
 	(void)judge;
 	life->plan = fact->digest;
 	life->trainers = fact->trainers;
-	life->arriving = life->arrived = 0;
+	life->arriving = life->arrived = life->copied = 0;
 }
 
 static void begins(struct judge *judge, struct life *life, const struct fact *fact)
@@ -94,6 +96,24 @@ static void arrives(struct judge *judge, struct life *life, const struct fact *f
 	life->senders[fact->from.rank] = fact->from_process;
 }
 
+static void copies(struct judge *judge, struct life *life, const struct fact *fact)
+{
+	const struct life *from = life_of(judge, fact->from, fact->from_process);
+
+	life = life_of(judge, fact->who, fact->process); /* the array may have moved */
+	if (!from || from->shown != fact->version)
+		condemn(judge, fact, "sent by a rank that does not show it");
+	if (fact->version <= life->shown)
+		condemn(judge, fact, "comes for what is shown");
+	if (judge->verdict)
+		return;
+	if (life->past == fact->version) /* given up, and sent whole now */
+		life->past--;
+	life->copied = fact->version;
+	for (uint32_t t = 0; t < RANKS_MAX; t++)
+		life->copy[t] = from->content[t];
+}
+
 /* The same version of two ranks that live is the same bytes. */
 static bool is_content_of_all(const struct judge *judge, const struct life *life)
 {
@@ -115,11 +135,14 @@ static void shows(struct judge *judge, struct life *life, const struct fact *fac
 {
 	if (fact->version <= life->shown || fact->version <= life->past)
 		condemn(judge, fact, "what a rank shows grows");
-	if (life->arriving != fact->version || life->arrived != life->trainers)
+	if (life->copied != fact->version &&
+	    (life->arriving != fact->version || life->arrived != life->trainers))
 		condemn(judge, fact, "shown, and not every trainer's part has come");
 	life->shown = fact->version;
 	for (uint32_t t = 0; t < RANKS_MAX; t++)
-		life->content[t] = life->arrived >> t & 1 ? life->senders[t] : 0;
+		life->content[t] = life->copied == fact->version ? life->copy[t]
+				   : life->arrived >> t & 1	 ? life->senders[t]
+								 : 0;
 	if (!is_content_of_all(judge, life))
 		condemn(judge, fact, "another rank shows other bytes under this number");
 }
@@ -142,7 +165,8 @@ char *history_judge(const struct history *history)
 {
 	static void (*const rows[])(struct judge *, struct life *, const struct fact *) = {
 		[FACT_PLANNED] = planned, [FACT_BEGINS] = begins, [FACT_ARRIVES] = arrives,
-		[FACT_SHOWS] = shows,	  [FACT_PASSES] = passes, [FACT_ENDS] = ends,
+		[FACT_COPIES] = copies,	  [FACT_SHOWS] = shows,	  [FACT_PASSES] = passes,
+		[FACT_ENDS] = ends,
 	};
 	struct judge judge = {0};
 

@@ -4,7 +4,8 @@
  * docs/versions.md and docs/living.md and nothing of how they are kept:
  *
  *   shown once     the versions that a process shows grow
- *   whole          it shows what every trainer of its plan has sent it since that plan, each once
+ *   whole          it shows what every trainer of its plan has sent it since that plan, each once; or what another rank shows,
+ *                  and has sent it
  *   begun          a trainer sends what it has begun, and what it begins grows, but for a version that it sends once more
  *   one plan       nothing counts that was sent by another plan, and nothing comes for a version that is shown; one that was
  *                  given up is not shown, whatever comes
@@ -21,6 +22,7 @@ enum fact_kind {
 	FACT_PLANNED, /* `who` has the plan `digest`, of which it takes from these trainers (inference): trainers, a bit a rank */
 	FACT_BEGINS,  /* a trainer, that version; again: it sends it once more */
 	FACT_ARRIVES, /* at the inference rank `who`, all that the trainer `from` has for it of that version, sent by that plan */
+	FACT_COPIES,  /* there, all that the inference rank `from` shows, which is that version */
 	FACT_SHOWS,   /* an inference rank, that version */
 	FACT_PASSES,  /* it has given that version up */
 	FACT_ENDS     /* the process has failed, left or been killed */

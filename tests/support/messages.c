@@ -384,6 +384,7 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 	for (size_t i = 0; i < to->away_count; i++)
 		to->away[i] = member(state);
 	to->next = number(state);
+	to->copy = number(state);
 	to->repeat = number(state);
 	to->rows_of = number32(state);
 	to->peers = list(&to->peer_count, sizeof(*to->peers), state);
@@ -396,6 +397,7 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 		NEED(to->peers[i].transport);
 		to->peers[i].lacks = coin(state);
 		to->peers[i].delta = coin(state);
+		to->peers[i].copy = (enum plan_copy)random_below(state, COPY_COUNT);
 	}
 	if (to->peer_count == 0)
 		return;
@@ -434,6 +436,7 @@ static void random_declare(struct message_declare *to, uint64_t *state)
 	to->registered = coin(state);
 	to->device = coin(state);
 	to->landed = coin(state);
+	to->copies = coin(state);
 	to->transport = text(state);
 	to->checksums = coin(state);
 	to->nics = list(&to->nic_count, sizeof(*to->nics), state);
@@ -507,6 +510,7 @@ static void random_small(struct message *message, uint64_t *state)
 		message->u.paused.next = number(state);
 		message->u.paused.version = number(state);
 		message->u.paused.repeats = coin(state);
+		message->u.paused.between = coin(state);
 		break;
 	case MESSAGE_LEAVE:
 		message->u.leave.done = coin(state);

@@ -150,6 +150,7 @@ static const char *plan_peer_differs(const struct plan_peer *a, const struct pla
 	SAME_TEXT(transport);
 	SAME_NUMBER(lacks);
 	SAME_NUMBER(delta);
+	SAME_NUMBER(copy);
 	return NULL;
 }
 
@@ -189,6 +190,7 @@ static const char *plan_differs(const struct message_plan *a, const struct messa
 	SAME_NUMBER(gone);
 	SAME_EACH(away, away_count, away_differs);
 	SAME_NUMBER(next);
+	SAME_NUMBER(copy);
 	SAME_NUMBER(repeat);
 	SAME_NUMBER(rows_of);
 	SAME_EACH(peers, peer_count, plan_peer_differs);
@@ -247,6 +249,7 @@ static const char *declare_differs(const struct message *a, const struct message
 	SAME_NUMBER(u.declare.mapped);
 	SAME_NUMBER(u.declare.device);
 	SAME_NUMBER(u.declare.landed);
+	SAME_NUMBER(u.declare.copies);
 	SAME_NUMBER(u.declare.registered);
 	SAME_TEXT(u.declare.transport);
 	SAME_NUMBER(u.declare.checksums);
@@ -295,6 +298,7 @@ static const char *small_differs(const struct message *a, const struct message *
 		SAME_NUMBER(u.paused.next);
 		SAME_NUMBER(u.paused.version);
 		SAME_NUMBER(u.paused.repeats);
+		SAME_NUMBER(u.paused.between);
 		break;
 	case MESSAGE_HEARTBEAT:
 		SAME_NUMBER(u.heartbeat.sequence);

@@ -159,6 +159,7 @@ void simulation_controller_start(struct simulation *simulation)
 		.policy = options->policy,
 		.commit = options->commit,
 		.on_loss = options->on_loss,
+		.catch_up_from = options->catch_up_from,
 		.orphan_ms = options->orphan_ms,
 		.engines_min = options->engines_min,
 		.heartbeat_ms = 500,
@@ -287,6 +288,9 @@ static void happen(struct simulation *simulation, struct event *event)
 		break;
 	case EVENT_SIGNAL:
 		worker_signalled(simulation, event);
+		break;
+	case EVENT_COPY:
+		worker_copied(simulation, event);
 		break;
 	}
 	memory_free(event->bytes);

@@ -23,6 +23,7 @@ struct simulation_options {
 	const char *train, *infer, *policy; /* default world=2, engines=1,tp=2, greedy */
 	const char *commit;                 /* default rank: what ranks here publish, each does by itself */
 	const char *on_loss;                /* default end */
+	const char *catch_up_from;          /* default engines */
 	uint32_t orphan_ms, engines_min;    /* default 0 */
 	uint64_t seed;
 	uint32_t latency_ms, jitter_ms;     /* default 1, 0 */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * simulator_parts.h -- what the files of the simulator share: simulator.c (time, network,
- * controller), simulator_worker.c (workers and their shadow of a data plane), simulator_view.c
+ * controller), simulator_worker.c (workers), simulator_data.c (their shadow of a data plane), simulator_view.c
  * (looking at it).
  */
 #ifndef TESTS_SUPPORT_SIMULATOR_PARTS_H
@@ -20,7 +20,7 @@
 
 #define CONTROLLER UINT32_MAX
 
-enum event_type { EVENT_DELIVER, EVENT_OPENED, EVENT_CONNECTED, EVENT_WRITE, EVENT_SIGNAL };
+enum event_type { EVENT_DELIVER, EVENT_OPENED, EVENT_CONNECTED, EVENT_WRITE, EVENT_SIGNAL, EVENT_COPY };
 
 struct event {
 	uint64_t at, order;
@@ -30,7 +30,8 @@ struct event {
 	unsigned char *bytes; /* DELIVER */
 	size_t length;
 	uint64_t version;     /* WRITE, SIGNAL */
-	uint32_t peer;        /* WRITE: index into plan peers; CONNECTED, SIGNAL: attempt */
+	uint32_t peer;        /* WRITE, COPY: index into plan peers; CONNECTED, SIGNAL: attempt */
+	uint32_t attempt;     /* COPY */
 	struct digest digest; /* SIGNAL */
 };
 
@@ -53,6 +54,8 @@ struct worker {
 	uint64_t begun, begins; /* trainer: last one, and the one that it has stopped before; 0: none */
 	uint64_t repeating;   /* trainer: the version that it sends once more; 0: none */
 	bool repeats;         /* trainer: it has stopped in weft_update_repeat */
+	uint64_t copies;      /* rank: another one sends it this version first; 0: none does */
+	uint32_t sends;       /* rank: to so many others, what it shows */
 	bool stopped;         /* rank: it has said so, and takes nothing any more */
 	uint64_t last_at[2];  /* latest delivery to, from: keeps order */
 };
@@ -79,12 +82,26 @@ void simulation_send(struct simulation *simulation, uint32_t worker, bool to_con
 /* What must hold after every step. */
 void simulation_check(struct simulation *simulation);
 
+/* simulator_data.c */
+struct fact *worker_note(struct simulation *simulation, const struct worker *worker, enum fact_kind kind,
+			 uint64_t version);
+void worker_planned(struct simulation *simulation, const struct worker *worker);
+void worker_gives_up(struct simulation *simulation, uint32_t index, uint64_t version);
+void worker_pauses(struct simulation *simulation, uint32_t index);
+void worker_begins(struct simulation *simulation, uint32_t index, uint64_t version);
+void worker_counts(struct simulation *simulation, uint32_t index);
+void worker_sends_again(struct simulation *simulation, uint32_t index, uint64_t version);
+/* By the plan that runs now: who sends a copy begins to, and who is sent one takes nothing else before it. */
+void worker_copies(struct simulation *simulation, uint32_t index);
+void worker_copied(struct simulation *simulation, const struct event *event);
+void worker_hears_gone(struct simulation *simulation, uint32_t index);
+void worker_writes(struct simulation *simulation, const struct event *event);
+void worker_signalled(struct simulation *simulation, const struct event *event);
+
 /* simulator_worker.c */
 void worker_does(struct simulation *simulation, uint32_t index, struct worker_event *event);
 void worker_tick(struct simulation *simulation, uint32_t index);
 void worker_opened(struct simulation *simulation, uint32_t index);
-void worker_writes(struct simulation *simulation, const struct event *event);
-void worker_signalled(struct simulation *simulation, const struct event *event);
 bool worker_runs(const struct worker *worker);
 
 #endif

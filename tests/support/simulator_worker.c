@@ -17,86 +17,13 @@ static void connect_all(struct simulation *simulation, struct worker *worker,
 	(void)simulation;
 }
 
-static struct fact *note(struct simulation *simulation, const struct worker *worker,
-			 enum fact_kind kind, uint64_t version)
-{
-	struct fact *fact = array_push(&simulation->history.facts);
-
-	assert_non_null(fact);
-	*fact = (struct fact){.kind = kind,
-			      .at_ms = simulation->now,
-			      .who = {worker->what.role, worker->what.rank},
-			      .process = worker->what.incarnation,
-			      .version = version};
-	return fact;
-}
-
-static void note_plan(struct simulation *simulation, const struct worker *worker)
-{
-	struct fact *fact = note(simulation, worker, FACT_PLANNED, 0);
-
-	fact->digest = worker->plan->digest;
-	for (size_t p = 0; p < worker->plan->peer_count; p++)
-		if (worker->plan->peers[p].member.role == ROLE_TRAINER)
-			fact->trainers |= 1ull << worker->plan->peers[p].member.rank;
-}
-
-static void begin(struct simulation *simulation, uint32_t index, uint64_t version);
-static void count(struct simulation *simulation, uint32_t index);
-static void send_once_more(struct simulation *simulation, uint32_t index, uint64_t version);
-
-/* Of what all others have begun a rank has nothing, and who was to send it is gone. */
-static void give_up(struct simulation *simulation, uint32_t index, uint64_t version)
-{
-	struct worker *worker = simulation->workers.items[index];
-
-	if (worker->arrived || !worker->gone || version <= worker->version ||
-	    version <= worker->past)
-		return;
-	for (size_t p = 0; p < worker->plan->peer_count; p++)
-		if (!(worker->gone >> worker->plan->peers[p].member.rank & 1))
-			return;
-	worker->past = version;
-	note(simulation, worker, FACT_PASSES, version);
-	simulation_line(simulation, "%s has nothing of version %llu", worker->name,
-			(unsigned long long)version);
-}
-
-/* What is asked of a host that has nothing under way: trainers stop where they begin an update, ranks where they have the last
- * one. */
-static void pause_if_asked(struct simulation *simulation, uint32_t index)
-{
-	struct worker *worker = simulation->workers.items[index];
-	bool trainer = worker->what.role == ROLE_TRAINER;
-	uint64_t done = worker->past > worker->version ? worker->past : worker->version;
-	uint64_t at = trainer ? worker->begins : done;
-	struct worker_event event = {.type = WORKER_EVENT_PAUSED,
-				     .number = worker->pause.number,
-				     .done = true,
-				     .next = trainer ? worker->begins : at + 1,
-				     .version = worker->version,
-				     .repeats = worker->repeats && worker->version};
-
-	if (worker->pause.number && !trainer && worker->gone && done < worker->pause.version) {
-		give_up(simulation, index, worker->pause.version);
-		at = worker->past > at ? worker->past : at;
-		event.next = at + 1;
-	}
-	if (!worker->pause.number ||
-	    (trainer ? !at || at < worker->pause.version : at < worker->pause.version))
-		return;
-	worker->stopped = !trainer;
-	worker->arrived = 0; /* parts of a version that those who live have not begun */
-	worker_does(simulation, index, &event);
-}
-
 static void take_state(struct simulation *simulation, uint32_t index, const struct action *action)
 {
 	struct worker *worker = simulation->workers.items[index];
 	uint64_t version = worker->repeats ? 0 : worker->begins;
 
 	if (action->state >= WORKER_LEFT)
-		note(simulation, worker, FACT_ENDS, 0);
+		worker_note(simulation, worker, FACT_ENDS, 0);
 	if (action->state == WORKER_FAILED) {
 		worker->error = action->error;
 		simulation_line(simulation, "%s fails: %s", worker->name, action->error.text);
@@ -110,11 +37,12 @@ static void take_state(struct simulation *simulation, uint32_t index, const stru
 	worker->begins = 0;
 	if (worker->what.role == ROLE_INFERENCE && worker->plan->next > worker->version)
 		worker->past = worker->plan->next - 1;
+	worker_copies(simulation, index);
 	if (worker->repeats && worker->plan->repeat)
-		send_once_more(simulation, index, worker->plan->repeat);
+		worker_sends_again(simulation, index, worker->plan->repeat);
 	worker->repeats = false;
 	if (version)
-		begin(simulation, index, version);
+		worker_begins(simulation, index, version);
 }
 
 void worker_does(struct simulation *simulation, uint32_t index, struct worker_event *event)
@@ -141,7 +69,8 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 		case WORKER_ACTION_OPEN:
 			worker->plan = action->plan;
 			worker->gone = worker->arrived = worker->gone_ranks = 0;
-			note_plan(simulation, worker);
+			worker->copies = worker->sends = 0;
+			worker_planned(simulation, worker);
 			simulation_later(simulation, simulation->now + simulation->options.open_ms,
 					 EVENT_OPENED)
 				->to = index;
@@ -156,7 +85,8 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 			break;
 		case WORKER_ACTION_PAUSE:
 			if (!action->message.u.pause.stop) {
-				give_up(simulation, index, action->message.u.pause.version - 1);
+				worker_gives_up(simulation, index,
+						action->message.u.pause.version - 1);
 				break;
 			}
 			worker->pause = action->message.u.pause;
@@ -169,7 +99,8 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 				if (action->message.u.gone.first.role == ROLE_INFERENCE)
 					worker->gone_ranks |=
 						1ull << (action->message.u.gone.first.rank + k);
-			count(simulation, index);
+			worker_hears_gone(simulation, index);
+			worker_counts(simulation, index);
 			break;
 		case WORKER_ACTION_STATE:
 			take_state(simulation, index, action);
@@ -192,9 +123,9 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 		worker->begins = 0;
 		worker->repeats = false;
 		if (version)
-			begin(simulation, index, version);
+			worker_begins(simulation, index, version);
 	} else {
-		pause_if_asked(simulation, index);
+		worker_pauses(simulation, index);
 	}
 }
 
@@ -337,6 +268,7 @@ uint32_t simulation_start(struct simulation *simulation, const struct simulation
 			trainer ? holding_digest(&worker->holding) : layout_digest(&worker->layout),
 		.mapped = true,
 		.registered = true,
+		.copies = !trainer,
 		.transport = (char *)(what->transport ? what->transport : "shm")};
 	options.layout = trainer ? NULL : &worker->layout;
 	options.holding = trainer ? &worker->holding : NULL;
@@ -387,7 +319,7 @@ void simulation_kill(struct simulation *simulation, uint32_t worker)
 	if (!victim->alive)
 		return;
 	victim->alive = false;
-	note(simulation, victim, FACT_ENDS, 0);
+	worker_note(simulation, victim, FACT_ENDS, 0);
 	simulation_line(simulation, "%s is killed", victim->name);
 }
 
@@ -432,269 +364,4 @@ void simulation_partition(struct simulation *simulation, uint32_t worker, uint64
 {
 	simulation->workers.items[worker]->partition_until = until_ms;
 	simulation_line(simulation, "%s is cut off", simulation->workers.items[worker]->name);
-}
-
-/* ---- the shadow of the data plane ---- */
-
-static void ended(struct simulation *simulation, uint32_t index, uint64_t version)
-{
-	struct worker_event event = {.type = WORKER_EVENT_VERSION, .version = version};
-	struct worker *worker = simulation->workers.items[index];
-
-	worker->version = version;
-	worker->repeating = 0;
-	if (worker->what.role == ROLE_INFERENCE)
-		note(simulation, worker, FACT_SHOWS, version);
-	simulation_line(simulation, "%s %s version %llu", worker->name,
-			worker->what.role == ROLE_TRAINER ? "ends" : "publishes",
-			(unsigned long long)version);
-	worker_does(simulation, index, &event);
-	if (worker->what.role == ROLE_INFERENCE)
-		pause_if_asked(simulation, index);
-}
-
-bool worker_runs(const struct worker *worker)
-{
-	return worker->alive && worker_core_state(worker->core) == WORKER_RUN;
-}
-
-static void schedule_write(struct simulation *simulation, uint32_t index, uint32_t peer,
-			   uint64_t version)
-{
-	struct event *event = simulation_later(
-		simulation, simulation->now + simulation->options.write_ms, EVENT_WRITE);
-
-	event->to = index;
-	event->peer = peer;
-	event->version = version;
-}
-
-static void begin(struct simulation *simulation, uint32_t index, uint64_t version)
-{
-	struct worker *worker = simulation->workers.items[index];
-
-	if (worker->pause.number && version >= worker->pause.version) {
-		simulation_line(simulation, "%s pauses before version %llu", worker->name,
-				(unsigned long long)version);
-		worker->begins = version;
-		pause_if_asked(simulation, index);
-		return;
-	}
-	simulation_line(simulation, "%s begins version %llu", worker->name,
-			(unsigned long long)version);
-	worker->begun = version;
-	note(simulation, worker, FACT_BEGINS, version);
-	if (worker->plan->peer_count)
-		schedule_write(simulation, index, 0, version);
-	else
-		ended(simulation, index, version);
-}
-
-static void send_once_more(struct simulation *simulation, uint32_t index, uint64_t version)
-{
-	struct worker *worker = simulation->workers.items[index];
-
-	simulation_line(simulation, "%s sends version %llu once more", worker->name,
-			(unsigned long long)version);
-	assert_int_equal(version, worker->version);
-	worker->repeating = version;
-	note(simulation, worker, FACT_BEGINS, version)->again = true;
-	if (worker->plan->peer_count)
-		schedule_write(simulation, index, 0, version);
-	else
-		ended(simulation, index, version);
-}
-
-/* Its host has ended what it has begun. */
-static bool has_nothing_under_way(const struct worker *worker)
-{
-	return worker_runs(worker) && !worker->begins && !worker->repeating &&
-	       worker->begun == worker->version;
-}
-
-static uint64_t next_version(const struct worker *worker)
-{
-	if (!worker->begun && worker->plan->next)
-		return worker->plan->next; /* it came in then */
-	return worker->begun + 1;
-}
-
-void simulation_update_next(struct simulation *simulation)
-{
-	uint64_t version = UINT64_MAX;
-
-	for (uint32_t i = 0; i < simulation->workers.count; i++) {
-		const struct worker *worker = simulation->workers.items[i];
-
-		if (worker->what.role == ROLE_TRAINER && worker_runs(worker) &&
-		    next_version(worker) < version)
-			version = next_version(worker);
-	}
-	for (uint32_t i = 0; i < simulation->workers.count; i++) {
-		const struct worker *worker = simulation->workers.items[i];
-
-		if (worker->what.role == ROLE_TRAINER && has_nothing_under_way(worker) &&
-		    next_version(worker) == version)
-			begin(simulation, i, version);
-	}
-}
-
-void simulation_repeat_one(struct simulation *simulation, uint32_t trainer)
-{
-	struct worker *worker = simulation->workers.items[trainer];
-	uint64_t next;
-
-	if (!has_nothing_under_way(worker) || !worker->pause.number)
-		return;
-	next = next_version(worker);
-	if (next < worker->pause.version)
-		return;
-	simulation_line(simulation, "%s pauses after version %llu", worker->name,
-			(unsigned long long)worker->version);
-	worker->repeats = true;
-	worker->begins = next;
-	pause_if_asked(simulation, trainer);
-}
-
-void simulation_repeat(struct simulation *simulation)
-{
-	for (uint32_t i = 0; i < simulation->workers.count; i++)
-		if (simulation->workers.items[i]->what.role == ROLE_TRAINER)
-			simulation_repeat_one(simulation, i);
-}
-
-void simulation_begin(struct simulation *simulation, uint32_t trainer, uint64_t version)
-{
-	if (worker_runs(simulation->workers.items[trainer]) &&
-	    !simulation->workers.items[trainer]->begins)
-		begin(simulation, trainer, version);
-}
-
-void simulation_update(struct simulation *simulation, uint64_t version)
-{
-	for (uint32_t i = 0; i < simulation->workers.count; i++)
-		if (simulation->workers.items[i]->what.role == ROLE_TRAINER)
-			simulation_begin(simulation, i, version);
-}
-
-static uint32_t find_running(struct simulation *simulation, struct member who)
-{
-	for (uint32_t i = 0; i < simulation->workers.count; i++) {
-		struct worker *worker = simulation->workers.items[i];
-
-		if (worker->what.role == who.role && worker->what.rank == who.rank &&
-		    worker_runs(worker))
-			return i;
-	}
-	return CONTROLLER;
-}
-
-/* It has not heard yet that the job runs, and so does not accept. */
-static bool is_on_its_way(struct simulation *simulation, struct member who)
-{
-	for (uint32_t i = 0; i < simulation->workers.count; i++) {
-		const struct worker *worker = simulation->workers.items[i];
-		enum worker_state state = worker_core_state(worker->core);
-
-		if (worker->what.role == who.role && worker->what.rank == who.rank &&
-		    worker->alive && state >= WORKER_PLANNED && state <= WORKER_CONNECTED)
-			return true;
-	}
-	return false;
-}
-
-/* It has not accepted that version yet. */
-static bool has_another(struct simulation *simulation, uint32_t index, uint64_t version)
-{
-	const struct worker *worker = simulation->workers.items[index];
-
-	return worker->stopped || (worker->arrived && worker->arriving != version);
-}
-
-static void next_write(struct simulation *simulation, const struct event *event)
-{
-	if (event->peer + 1 < simulation->workers.items[event->to]->plan->peer_count)
-		schedule_write(simulation, event->to, event->peer + 1, event->version);
-	else
-		ended(simulation, event->to, event->version);
-}
-
-void worker_writes(struct simulation *simulation, const struct event *event)
-{
-	struct worker *worker = simulation->workers.items[event->to];
-	struct event *signal;
-	uint32_t target;
-
-	if (!worker_runs(worker))
-		return;
-	if ((worker->repeating && !worker->plan->peers[event->peer].lacks) ||
-	    worker->gone_ranks >> worker->plan->peers[event->peer].member.rank & 1) {
-		next_write(simulation, event);
-		return;
-	}
-	target = find_running(simulation, worker->plan->peers[event->peer].member);
-	if ((target == CONTROLLER &&
-	     is_on_its_way(simulation, worker->plan->peers[event->peer].member)) ||
-	    (target != CONTROLLER && has_another(simulation, target, event->version))) {
-		schedule_write(simulation, event->to, event->peer, event->version);
-		return;
-	}
-	if (target != CONTROLLER) {
-		signal = simulation_later(simulation, simulation->now + 1, EVENT_SIGNAL);
-		signal->to = target;
-		signal->from = event->to;
-		signal->version = event->version;
-		signal->digest = worker->plan->digest;
-		signal->peer = worker->plan->attempt;
-	}
-	next_write(simulation, event);
-}
-
-/* All that comes is here: it is the version, or is given up. */
-static void count(struct simulation *simulation, uint32_t index)
-{
-	struct worker *worker = simulation->workers.items[index];
-	uint64_t all = 0, version = worker->arriving;
-
-	for (size_t p = 0; worker->plan && p < worker->plan->peer_count; p++)
-		if (worker->plan->peers[p].member.role == ROLE_TRAINER)
-			all |= 1ull << worker->plan->peers[p].member.rank;
-	if (!worker->arrived || (all & ~(worker->arrived | worker->gone)))
-		return;
-	if (worker->arrived == all) {
-		worker->arrived = 0;
-		ended(simulation, index, version);
-		return;
-	}
-	worker->arrived = 0;
-	worker->past = version;
-	note(simulation, worker, FACT_PASSES, version);
-	simulation_line(simulation, "%s gives up version %llu", worker->name,
-			(unsigned long long)version);
-	pause_if_asked(simulation, index);
-}
-
-void worker_signalled(struct simulation *simulation, const struct event *event)
-{
-	struct worker *worker = simulation->workers.items[event->to];
-	const struct worker *from = simulation->workers.items[event->from];
-	struct fact *fact;
-
-	if (!worker_runs(worker))
-		return;
-	/* of one that was stopped, whose path is closed; or that was told to be gone, and is not: that was given up */
-	if (worker->stopped || event->peer != worker->plan->attempt ||
-	    (event->version <= worker->past && worker->gone >> from->what.rank & 1))
-		return;
-	if (worker->arriving != event->version) {
-		assert_int_equal(worker->arrived, 0);
-		assert_true(event->version > worker->version && event->version > worker->past);
-		worker->arriving = event->version;
-	}
-	worker->arrived |= 1ull << from->what.rank;
-	fact = note(simulation, worker, FACT_ARRIVES, event->version);
-	fact->from = (struct member){ROLE_TRAINER, from->what.rank};
-	fact->from_process = from->what.incarnation;
-	fact->digest = event->digest;
-	count(simulation, event->to);
 }

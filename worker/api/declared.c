@@ -211,6 +211,7 @@ int declare_finish(struct weft_worker *worker, struct message_declare *declare, 
 		.device = worker->self.role == ROLE_TRAINER ? worker->device != NULL
 							    : lands_on_device(worker),
 		.landed = lands(worker, worker->domain),
+		.copies = worker->self.role == ROLE_INFERENCE && !worker->device,
 		.transport = worker->transport,
 		.checksums = worker->checksums,
 		.nics = worker->nics,

@@ -61,6 +61,7 @@ void join_undo(struct weft_worker *worker)
 	    worker->epoch)
 		epoch_fence(worker->epoch, FENCE_MS);
 	sender_close(&worker->sender);
+	donor_close(&worker->donor);
 	waiter_close(&worker->waiter);
 	epoch_release(&worker->epoch);
 }
@@ -113,11 +114,16 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 
 int join_connected(struct weft_worker *worker, struct error *error)
 {
+	int rc;
+
 	transport_domain_keep_mapped(worker->domain, false);
-	return worker->self.role == ROLE_TRAINER
-		       ? sender_open(&worker->sender, worker->epoch, worker->pack_threads, error)
-		       : waiter_open(&worker->waiter, worker->epoch, &worker->health,
-				     &worker->versions, &worker->watch, error);
+	if (worker->self.role == ROLE_TRAINER)
+		return sender_open(&worker->sender, worker->epoch, worker->pack_threads, error);
+	rc = waiter_open(&worker->waiter, worker->epoch, &worker->health, &worker->versions,
+			 &worker->watch, error);
+	return rc ? rc
+		  : donor_open(&worker->donor, worker->epoch, &worker->health, &worker->versions,
+			       &worker->watch, error);
 }
 
 static int open_endpoints(struct weft_worker *worker, const struct message_plan *plan,
@@ -264,29 +270,30 @@ static bool goes_on_without(struct weft_worker *worker, enum control_request req
 			    const struct error *why)
 {
 	struct epoch *epoch = worker->epoch;
+	struct peer *peer;
 
-	if (!epoch || epoch->at >= epoch->peer_count || !peer_explains(why->code))
+	if (!epoch || epoch->at >= epoch->all_count || !peer_explains(why->code))
+		return false;
+	peer = &epoch->peers[epoch->at];
+	if (epoch->at >= epoch->peer_count && !peer_copies(epoch, peer))
 		return false;
 	if (request == CONTROL_RUN)
 		return worker->self.role == ROLE_TRAINER
 			       ? sender_drop(&worker->sender, (uint32_t)epoch->at, why)
-			       : !waiter_fails_by(&worker->waiter, (uint32_t)epoch->at, why);
-	if (request != CONTROL_CONNECT)
+			       : !waiter_fails_by(&worker->waiter, peer, why);
+	if (request != CONTROL_CONNECT || peer == epoch->copied_from)
 		return false;
-	log_warn("%s: %s does not come in: %s", worker->self_name, epoch->peers[epoch->at].name,
-		 why->text);
-	control_drop(worker->control, epoch->peers[epoch->at].plan->member, why,
-		     version_of(worker));
+	log_warn("%s: %s does not come in: %s", worker->self_name, peer->name, why->text);
+	control_drop(worker->control, peer->plan->member, why, version_of(worker));
 	return true;
 }
 
-int join_pause(struct weft_worker *worker, uint64_t next, uint64_t version, bool repeats,
+int join_pause(struct weft_worker *worker, uint64_t next, uint64_t version, enum stopped where,
 	       struct error *error)
 {
 	uint64_t from;
 	uint32_t number = control_pause(worker->control, &from);
-	int rc =
-		number ? control_paused(worker->control, number, next, version, repeats, error) : 0;
+	int rc = number ? control_paused(worker->control, number, next, version, where, error) : 0;
 
 	worker->pausing = !rc;
 	return rc;

@@ -8,10 +8,12 @@
 static int pause(struct weft_worker *worker, struct error *error)
 {
 	uint64_t ended = 0, next = waiter_next(&worker->waiter);
+	uint64_t shown = versions_published(&worker->versions);
+	bool whole = versions_whole(&worker->versions, shown) >= 0;
 
 	control_pause(worker->control, &ended);
-	return join_pause(worker, next > ended ? next : ended + 1,
-			  versions_published(&worker->versions), false, error);
+	return join_pause(worker, next > ended ? next : ended + 1, shown,
+			  whole ? STOPPED_REPEATS : STOPPED_IN_UPDATE, error);
 }
 
 static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_t timeout_ms,
@@ -30,6 +32,8 @@ static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_
 			if (!rc)
 				rc = waiter_check_past(&worker->waiter, version, &inner);
 		}
+		if (!rc) /* before what it shows may change */
+			rc = donor_run(&worker->donor, block, &inner);
 		if (!rc)
 			rc = waiter_wait(&worker->waiter, version, timeout_ms, block, published,
 					 &inner);

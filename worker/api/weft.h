@@ -453,8 +453,15 @@ WEFT_API int weft_update_replay(weft_worker *worker, uint64_t version, weft_erro
  * lacks it, or a trainer began the next update meanwhile and they have that one. Trainers call it together, as they begin updates: where one waits in it, the others are waited for, here or in
  * weft_update_begin, for the update timeout. Else it returns at once, and may be asked as often as one likes. What it named it names
  * until that was begun, and weft_update_begin for another version is WEFT_E_STATE meanwhile; so ask again after an interrupt. A version
- * that a trainer who is here gave up is not sent once more. WEFT_E_STATE while an update is open. */
+ * that a trainer who is here gave up is not sent once more. WEFT_E_STATE while an update is open.
+ * Where other engines show that version, in memory of the host, they send it, trainers are asked for nothing, and *version is 0
+ * (weft-controller --catch-up-from). */
 WEFT_API int weft_update_repeat(weft_worker *worker, uint64_t *version, weft_error *error);
+/* The same, by a trainer that has nothing to send once more, such as one whose tensors have changed: lets engines in that wait, and
+ * the job go on without a trainer that was lost. Who comes in has the last version from another engine that shows it, or else the
+ * next one from trainers. Called together with weft_update_repeat, or by all; returns 0 at once where nobody waits. WEFT_E_STATE
+ * while an update is open, or what weft_update_repeat has named is still to be sent. */
+WEFT_API int weft_update_admit(weft_worker *worker, weft_error *error);
 /* Gives the update up: targets are told, stay tainted, and accept a later version. WEFT_E_STATE while
  * another call is writing. */
 WEFT_API int weft_update_abort(weft_worker *worker, const char *why, weft_error *error);

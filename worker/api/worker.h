@@ -23,6 +23,7 @@
 #include "worker/control/health.h"
 #include "worker/control/watch.h"
 #include "worker/epoch/epoch.h"
+#include "worker/update/donor.h"
 #include "worker/update/send.h"
 #include "worker/update/versions.h"
 #include "worker/update/wait.h"
@@ -76,6 +77,7 @@ struct weft_worker {
 	bool *wanted;                     /* trainer, from join on: by id, whether a plan wanted it so far */
 	struct sender sender;             /* trainer; from join on */
 	struct waiter waiter;             /* inference; from join on */
+	struct donor donor;               /* the same */
 	struct versions versions;
 };
 
@@ -155,7 +157,7 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 int join_connected(struct weft_worker *worker, struct error *error);
 /* The job makes a pause: the host has stopped for it, as message_paused says. Nothing else may be done until join_again says
  * 0: there is a plan again, and the call goes on. Without block WEFT_AGAIN. */
-int join_pause(struct weft_worker *worker, uint64_t next, uint64_t version, bool repeats, struct error *error);
+int join_pause(struct weft_worker *worker, uint64_t next, uint64_t version, enum stopped where, struct error *error);
 int join_again(struct weft_worker *worker, bool block, struct error *error);
 /* The host's memory is its own again, or declare_check_memory says who may still write it. */
 void join_undo(struct weft_worker *worker);

@@ -19,7 +19,7 @@ static int begin(weft_worker *worker, const char *call, uint64_t version, bool b
 			rc = sender_begin(&worker->sender, version, block, &inner);
 		if (rc != SENDER_PAUSES)
 			break;
-		rc = join_pause(worker, version, worker->sender.ended, false, &inner);
+		rc = join_pause(worker, version, worker->sender.ended, STOPPED_IN_UPDATE, &inner);
 	}
 	return worker_answer(worker, rc, &inner, error);
 }
@@ -195,14 +195,14 @@ int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error)
 			rc = sender_replay(&worker->sender, version, &inner);
 		if (rc != SENDER_PAUSES)
 			break;
-		rc = join_pause(worker, version, worker->sender.ended, false, &inner);
+		rc = join_pause(worker, version, worker->sender.ended, STOPPED_IN_UPDATE, &inner);
 	}
 	return worker_answer(worker, rc, &inner, error);
 }
 
-/* Who has not ended what it began last has nothing to send once more, and stops all the same: the others wait for it. Before
+/* Who does not repeat, or has not ended what it began last, has nothing to send once more, and stops all the same: the others wait for it. Before
  * it has begun anything, it is where the plan it came with says. */
-static int stop_to_repeat(weft_worker *worker, struct error *error)
+static int stop_between(weft_worker *worker, bool repeats, struct error *error)
 {
 	uint64_t ended = worker->sender.ended, begun = worker->sender.schedule.last_version, from;
 	uint64_t next = begun ? begun + 1 : atomic_load(&worker->next);
@@ -210,10 +210,12 @@ static int stop_to_repeat(weft_worker *worker, struct error *error)
 	if (!control_pause(worker->control, &from) || next < from || !next)
 		return 0;
 	worker->sender.unfinished = true; /* who closes now has not done his work */
-	return join_pause(worker, next, ended, ended && ended == begun, error);
+	return join_pause(worker, next, ended,
+			  repeats && ended && ended == begun ? STOPPED_REPEATS : STOPPED_BETWEEN,
+			  error);
 }
 
-static int repeat(weft_worker *worker, uint64_t *version, struct error *error)
+static int between(weft_worker *worker, bool repeats, uint64_t *version, struct error *error)
 {
 	struct sender *sender = &worker->sender;
 	int rc = sender_check_between(sender, error);
@@ -222,7 +224,7 @@ static int repeat(weft_worker *worker, uint64_t *version, struct error *error)
 		return rc;
 	for (;;) { /* it may be woken to stop again, for another controller */
 		if (!worker->pausing && !schedule_repeats(&sender->schedule))
-			rc = stop_to_repeat(worker, error);
+			rc = stop_between(worker, repeats, error);
 		if (rc || !worker->pausing)
 			break;
 		rc = join_again(worker, true, error);
@@ -245,8 +247,25 @@ int weft_update_repeat(weft_worker *worker, uint64_t *version, weft_error *error
 		rc = error_set(&inner, ERROR_USAGE, "weft_update_repeat: version is NULL");
 	if (!rc) {
 		*version = 0;
-		rc = repeat(worker, version, &inner);
+		rc = between(worker, true, version, &inner);
 	}
+	return worker_answer(worker, rc, &inner, error);
+}
+
+/* What repeat has named has to be sent first. */
+int weft_update_admit(weft_worker *worker, weft_error *error)
+{
+	struct error inner;
+	uint64_t version = 0;
+	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_admit", &inner);
+
+	if (!rc)
+		rc = between(worker, false, &version, &inner);
+	if (!rc && version)
+		rc = error_set(&inner, ERROR_STATE,
+			       "weft_update_admit: weft_update_repeat has said that update %llu is "
+			       "sent once more: begin it first",
+			       (unsigned long long)version);
 	return worker_answer(worker, rc, &inner, error);
 }
 

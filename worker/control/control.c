@@ -28,7 +28,7 @@ struct post {
 	uint64_t version, next;
 	uint32_t attempt, number;
 	struct member member;
-	bool done, repeats;
+	bool done, repeats, between;
 };
 
 struct control {
@@ -300,7 +300,8 @@ static bool take_posts(struct control *control)
 					      .number = post.number,
 					      .member = post.member,
 					      .done = post.done,
-					      .repeats = post.repeats};
+					      .repeats = post.repeats,
+					      .between = post.between};
 		step(control, &event);
 		endpoints_fini(&post.endpoints);
 	}
@@ -548,14 +549,15 @@ uint32_t control_pause(struct control *control, uint64_t *version)
 }
 
 int control_paused(struct control *control, uint32_t number, uint64_t next, uint64_t version,
-		   bool repeats, struct error *error)
+		   enum stopped where, struct error *error)
 {
 	struct post event = {.type = WORKER_EVENT_PAUSED,
 			     .number = number,
 			     .done = true,
 			     .next = next,
 			     .version = version,
-			     .repeats = repeats};
+			     .repeats = where == STOPPED_REPEATS,
+			     .between = where != STOPPED_IN_UPDATE};
 
 	pthread_mutex_lock(&control->lock);
 	/* unless it is asked for another version by now: then it goes on up to that one */

@@ -155,13 +155,14 @@ static void take_drop(struct worker_core *core, const struct worker_event *event
 static void take_paused(struct worker_core *core, const struct worker_event *event)
 {
 	if (core->state == WORKER_RUN && core->halts && !core->pause.number && event->done)
-		core->stopped = (struct message_paused){event->number, true, event->next,
-							event->version, event->repeats};
+		core->stopped =
+			(struct message_paused){event->number,	true,		event->next,
+						event->version, event->repeats, event->between};
 	if (core->state != WORKER_RUN || event->number != core->pause.number ||
 	    (event->done && event->next && event->next < core->pause.version))
 		return;
-	core->paused = (struct message_paused){event->number, event->done, event->next,
-					       event->version, event->repeats};
+	core->paused = (struct message_paused){event->number,  event->done,    event->next,
+					       event->version, event->repeats, event->between};
 	say_latest(core);
 }
 

@@ -78,7 +78,7 @@ struct worker_event {
 	uint64_t version, next;
 	uint32_t attempt, number;
 	struct member member;
-	bool done, repeats;
+	bool done, repeats, between;
 };
 
 enum worker_action_type {

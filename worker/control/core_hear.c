@@ -384,8 +384,9 @@ static void on_pause(struct worker_core *core, struct message *message)
 
 	/* before its go a controller does not know where this worker is: it asks again; and one that has not heard of a trainer
 	   that is gone would stop as if all that it waits for came later, and its mates wait for it */
-	if (heard_gone(core) < pause->gone || core->adoption != ADOPTION_NONE || (core->state != WORKER_RUN && !stands(core)) ||
-	    pause->number <= core->paused_over || pause->number < core->pause.number)
+	if (heard_gone(core) < pause->gone || core->adoption != ADOPTION_NONE ||
+	    (core->state != WORKER_RUN && !stands(core)) || pause->number <= core->paused_over ||
+	    pause->number < core->pause.number)
 		return;
 	core->pause = *pause;
 	if (!anew)

@@ -58,7 +58,7 @@ struct peer {
 	const struct health *health;       /* the epoch's */
 	_Atomic bool gone;                 /* it has left, with its engine, and nothing goes there or comes from there any more */
 	const struct peer_endpoints *theirs;
-	struct transport_remote **remotes; /* as theirs->regions; trainers, and of mates */
+	struct transport_remote **remotes; /* as theirs->regions; trainers, and of mates and who is sent a copy */
 	void **pinned;                     /* the same: mapped memory of the host, for kernels that store there; or NULL */
 	uint64_t first_piece;              /* the pair's pieces, and their checksums, among all pairs' */
 	bool landed;                       /* some of it goes into a window of the inference rank's, */
@@ -80,6 +80,8 @@ struct epoch {
 	struct peer *mates;                /* and behind them inference ranks that this one agrees with: the first of */
 	size_t at;                         /* the peer that was last connected to or probed, or tried to be */
 	size_t mate_count;                 /* them decides for it if its rank is lower, and it for the others */
+	size_t all_count;                  /* of peers; those left are ranks of other engines that this one sends what it shows, */
+	struct peer *copied_from;          /* or the one that sends it here; NULL: none does */
 	struct transport_region *word;     /* where there are mates: see epoch_word */
 	struct send_plan send;             /* trainer */
 	struct receive_plan receive;       /* inference rank */
@@ -120,6 +122,14 @@ static inline uint32_t epoch_sums_region(const struct epoch *epoch)
 static inline uint32_t epoch_window_region(const struct epoch *epoch)
 {
 	return epoch_sums_region(epoch) + 1;
+}
+
+/* An inference rank of another engine, which one of the two sends what it shows. */
+static inline bool peer_copies(const struct epoch *epoch, const struct peer *peer)
+{
+	return peer >= epoch->peers + epoch->peer_count &&
+	       !(epoch->mate_count && peer >= epoch->mates &&
+		 peer < epoch->mates + epoch->mate_count);
 }
 
 /* What mates share: the version that ranks show, which who decides stores here, its complement, and at OUT_AT the two that

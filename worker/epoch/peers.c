@@ -13,11 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static size_t all_peers(const struct epoch *epoch)
-{
-	return epoch->peer_count + epoch->mate_count;
-}
-
 static int copy_record(unsigned char **bytes, size_t *length, const unsigned char *record,
 		       size_t record_length, struct error *error)
 {
@@ -122,7 +117,7 @@ static int open_peer(const struct epoch *epoch, struct peer *peer,
 		return rc;
 	peer->health = epoch->options.health;
 	transport_endpoint_ask_left(peer->endpoint, has_left, peer);
-	if (peer->plan->member.role == epoch->options.self.role)
+	if (peer->plan->member.role == epoch->options.self.role && peer->plan->copy != COPY_FROM)
 		transport_endpoint_guest(peer->endpoint);
 	rc = transport_endpoint_record(peer->endpoint, record, &length, error);
 	if (rc)
@@ -151,6 +146,8 @@ static void find_landed(struct epoch *epoch)
 		peer->deltas = deltas(epoch, peer);
 		peer->landed = peer->deltas && epoch->options.self.role == ROLE_INFERENCE;
 	}
+	for (size_t p = epoch->peer_count; p < epoch->all_count; p++)
+		epoch->peers[p].written = epoch->peers[p].plan->copy == COPY_TO;
 	for (size_t i = 0; i < epoch->plan->row_count; i++) {
 		const struct plan_row *row = &epoch->plan->rows[i];
 		struct peer *peer = row->peer < epoch->peer_count ? &epoch->peers[row->peer] : NULL;
@@ -163,31 +160,45 @@ static void find_landed(struct epoch *epoch)
 	}
 }
 
-/* Behind the others, of an inference rank alone. */
-static int find_mates(struct epoch *epoch, struct error *error)
+/* Behind trainers, of an inference rank alone: its mates, one after the other, and before and after them those of other engines. */
+static int find_others(struct epoch *epoch, struct error *error)
 {
 	const struct message_plan *plan = epoch->plan;
 	enum role self = epoch->options.self.role;
-	size_t count = 0;
-	int rc = 0;
 
-	for (size_t i = 0; i < plan->peer_count; i++) {
-		if (plan->peers[i].member.role == self)
-			count++;
-		else if (count)
-			break;
-	}
-	epoch->mate_count = count;
-	epoch->peer_count = plan->peer_count - count;
-	epoch->mates = epoch->peers + epoch->peer_count;
-	for (size_t i = 0; i < plan->peer_count; i++)
-		if ((plan->peers[i].member.role == self) != (i >= epoch->peer_count) ||
-		    (count && self == ROLE_TRAINER))
+	epoch->all_count = plan->peer_count;
+	while (epoch->peer_count < plan->peer_count &&
+	       plan->peers[epoch->peer_count].member.role != self)
+		epoch->peer_count++;
+	for (size_t i = epoch->peer_count; i < plan->peer_count; i++) {
+		const struct plan_peer *peer = &plan->peers[i];
+		bool mate = peer->copy == COPY_NONE, from = peer->copy == COPY_FROM;
+
+		if (self == ROLE_TRAINER || peer->member.role != self ||
+		    (mate && epoch->mate_count &&
+		     &epoch->mates[epoch->mate_count] != &epoch->peers[i]) ||
+		    (from && epoch->copied_from))
 			return error_set(
-				error, ERROR_MESSAGE, "%s: peer %zu of the plan has the role %s",
-				epoch->options.name, i, role_name(plan->peers[i].member.role));
-	if (!count || (rc = transport_region_allocate(epoch->options.domain, WORD_REGION_BYTES,
-						      &epoch->word, error)))
+				error, ERROR_MESSAGE,
+				"%s: peer %zu of the plan is %s %u, where no such peer has a place",
+				epoch->options.name, i, role_name(peer->member.role),
+				peer->member.rank);
+		if (from)
+			epoch->copied_from = &epoch->peers[i];
+		else if (mate && !epoch->mate_count++)
+			epoch->mates = &epoch->peers[i];
+	}
+	return 0;
+}
+
+static int open_word(struct epoch *epoch, struct error *error)
+{
+	int rc = epoch->mate_count
+			 ? transport_region_allocate(epoch->options.domain, WORD_REGION_BYTES,
+						     &epoch->word, error)
+			 : 0;
+
+	if (rc || !epoch->word)
 		return rc;
 	memcpy(transport_region_memory(epoch->word),
 	       (uint64_t[]){epoch->options.shown, ~epoch->options.shown}, WORD_BYTES);
@@ -206,10 +217,12 @@ int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct 
 		rc = memory_error(error, "opening endpoints",
 				  plan->peer_count * sizeof(*epoch->peers));
 	else
-		rc = find_mates(epoch, error);
-	for (size_t i = 0; i < all_peers(epoch); i++)
+		rc = find_others(epoch, error);
+	if (!rc)
+		rc = open_word(epoch, error);
+	for (size_t i = 0; i < epoch->all_count; i++)
 		epoch->peers[i].plan = &plan->peers[i];
-	for (size_t i = 0; i < all_peers(epoch) && !rc; i++)
+	for (size_t i = 0; i < epoch->all_count && !rc; i++)
 		rc = open_peer(epoch, &epoch->peers[i], endpoints, error);
 	find_landed(epoch);
 	if (!rc && epoch->options.self.role == ROLE_INFERENCE) {
@@ -234,6 +247,10 @@ int peers_open_sums(struct epoch *epoch, struct transport_region **region, uint6
 	for (size_t p = 0; p < epoch->peer_count; p++) {
 		epoch->peers[p].first_piece = slots;
 		slots += epoch->peers[p].plan->pieces;
+	}
+	if (epoch->copied_from) {
+		epoch->copied_from->first_piece = slots;
+		slots += epoch->copied_from->plan->pieces;
 	}
 	if (!epoch->sums || !slots)
 		return 0;
@@ -315,7 +332,7 @@ static int import_regions(const struct device *device, struct peer *peer, struct
 int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64_t deadline_ns,
 		  struct error *error)
 {
-	for (size_t i = 0; i < all_peers(epoch); i++) {
+	for (size_t i = 0; i < epoch->all_count; i++) {
 		struct peer *peer = &epoch->peers[i];
 		int rc;
 
@@ -326,22 +343,24 @@ int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64
 					 "the controller sent no endpoint of %s", peer->name);
 		rc = transport_endpoint_connect(peer->endpoint, peer->theirs->record,
 						peer->theirs->record_length, deadline_ns, error);
-		if (!rc && i >= epoch->peer_count && peer->theirs->region_count != 1)
+		if (!rc && i >= epoch->peer_count && peer->plan->copy == COPY_NONE &&
+		    peer->theirs->region_count != 1)
 			rc = error_set(error, ERROR_MESSAGE,
 				       "%s shares %zu regions; the version that both show is one",
 				       peer->name, peer->theirs->region_count);
-		if (!rc && (epoch->options.self.role == ROLE_TRAINER || i >= epoch->peer_count))
+		if (!rc && (epoch->options.self.role == ROLE_TRAINER || i >= epoch->peer_count) &&
+		    peer->plan->copy != COPY_FROM)
 			rc = import_regions(epoch->options.device, peer, error);
 		if (rc)
 			return rc;
 	}
-	epoch->at = all_peers(epoch); /* what fails from here on is nobody's but this worker's */
+	epoch->at = epoch->all_count; /* what fails from here on is nobody's but this worker's */
 	return epoch_resolve(epoch, error);
 }
 
 int epoch_probe(struct epoch *epoch, uint64_t deadline_ns, struct error *error)
 {
-	for (size_t i = 0; i < all_peers(epoch); i++) {
+	for (size_t i = 0; i < epoch->all_count; i++) {
 		int rc = health_check(epoch->options.health, error);
 
 		if (epoch->peers[i].gone)
@@ -375,11 +394,12 @@ static void stop_all(struct epoch *epoch, uint64_t deadline_ns)
 {
 	struct error error;
 
-	for (size_t i = 0; i < epoch->peer_count; i++) { /* mates write what is weft's own */
+	for (size_t i = 0; i < epoch->all_count; i++) {
 		struct peer *peer = &epoch->peers[i];
 		int rc;
 
-		if (!peer->endpoint)
+		/* mates write what is weft's own, and who is sent a copy nothing */
+		if (!peer->endpoint || (i >= epoch->peer_count && peer != epoch->copied_from))
 			continue;
 		do
 			rc = transport_endpoint_stop(peer->endpoint, deadline_ns, &error);
@@ -413,10 +433,10 @@ void peer_let_go(struct epoch *epoch, struct peer *peer)
 
 void peers_close(struct epoch *epoch)
 {
-	for (size_t i = 0; i < all_peers(epoch); i++)
+	for (size_t i = 0; i < epoch->all_count; i++)
 		peer_let_go(epoch, &epoch->peers[i]);
 	memory_free(epoch->peers);
 	transport_region_close(&epoch->word);
-	epoch->peers = epoch->mates = NULL;
-	epoch->peer_count = epoch->mate_count = 0;
+	epoch->peers = epoch->mates = epoch->copied_from = NULL;
+	epoch->peer_count = epoch->mate_count = epoch->all_count = 0;
 }

@@ -18,7 +18,7 @@ struct arguments {
 	uint64_t update_timeout_ms, ring_bytes, landing_bytes, pack_threads;
 	uint64_t given; /* a bit for every option of the command line */
 	bool checksums, verify, own_memory, shadow, json, die_with_parent, ignored, quiet;
-	bool register_sources, repeat;
+	bool register_sources, repeat, admit;
 };
 
 /* A wrong flag ends the program (argp, status 2); a wrong variable is returned. */

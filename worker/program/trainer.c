@@ -153,16 +153,19 @@ static int send_again(struct player *player, uint64_t version, weft_error *error
 /* A signal ends it. */
 static int pause(struct player *player, uint64_t ms, weft_error *error)
 {
-	bool repeats = player->arguments.repeat;
+	bool repeats = player->arguments.repeat, admits = player->arguments.admit && !repeats;
 	int rc = 0;
 
 	for (;;) {
-		uint64_t slice_ms = repeats && ms > REPEAT_MS ? REPEAT_MS : ms, lacking = 0;
+		uint64_t slice_ms = (repeats || admits) && ms > REPEAT_MS ? REPEAT_MS : ms,
+			 lacking = 0;
 		struct timespec slice = {(time_t)(slice_ms / 1000),
 					 (long)(slice_ms % 1000) * 1000000};
 
 		if (repeats)
 			rc = weft_update_repeat(player->worker, &lacking, error);
+		else if (admits)
+			rc = weft_update_admit(player->worker, error);
 		if (!rc && lacking)
 			rc = send_again(player, lacking, error);
 		if (rc || !ms || nanosleep(&slice, NULL))

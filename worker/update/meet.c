@@ -55,13 +55,13 @@ int waiter_meets_open(struct waiter *waiter, struct error *error)
 	if (!count)
 		return 0;
 	waiter->mates = pool_array(&waiter->pool, count, sizeof(*waiter->mates));
+	waiter->mates_seen = pool_array(&waiter->pool, count, sizeof(*waiter->mates_seen));
 	if (!pool_ok(&waiter->pool))
 		return memory_error(error, "preparing updates", count * sizeof(*waiter->mates));
 	for (size_t m = 0; m < count; m++)
 		waiter->mates[m].name = epoch->mates[m].name;
 	committer_init(&waiter->committer, waiter->mates, (uint32_t)count,
 		       epoch_decider(epoch) != NULL);
-	receiver_meets(&waiter->receiver, epoch->options.params->landing);
 	word = mapped_word(epoch);
 	if (!waiter->versions->by_host)
 		versions_follow(waiter->versions, word ? word : own_word(waiter),
@@ -146,7 +146,7 @@ static bool may_be_unheard(const struct waiter *waiter, const struct commit_step
 static bool read_mate(struct waiter *waiter, uint32_t m, struct commit_event *event,
 		      struct error *error)
 {
-	uint64_t *seen = &waiter->seen[waiter->epoch->peer_count + m];
+	uint64_t *seen = &waiter->mates_seen[m];
 	bool decides = m == 0 && waiter->committer.decided_for;
 	struct transport_signal signal;
 	struct update_meet meet;

@@ -101,7 +101,7 @@ static bool has_ended(const struct waiter *waiter, uint32_t p)
 {
 	struct transport_signal signal;
 
-	return !transport_signal_read(waiter->epoch->peers[p].endpoint, &signal) &&
+	return !transport_signal_read(waiter->from[p].endpoint, &signal) &&
 	       signal.sequence != waiter->seen[p] && signal.tag != UPDATE_LANDED;
 }
 
@@ -109,7 +109,7 @@ static bool has_ended(const struct waiter *waiter, uint32_t p)
 static int queue(struct waiter *waiter, uint32_t p, struct error *error)
 {
 	const struct receive_link *link = &waiter->links[p];
-	const struct peer *peer = &waiter->epoch->peers[p];
+	const struct peer *peer = &waiter->from[p];
 	const unsigned char *window = (const unsigned char *)transport_region_memory(
 					      waiter->epoch->receive.windows.region) +
 				      peer->window_at;
@@ -160,7 +160,7 @@ int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *brok
 		struct error *error)
 {
 	const struct receive_link *link = &waiter->links[p];
-	const struct peer *peer = &waiter->epoch->peers[p];
+	const struct peer *peer = &waiter->from[p];
 	const struct device *device = waiter->epoch->options.params->device;
 	struct taking *taking = &waiter->taking[p];
 	struct update_taken taken;

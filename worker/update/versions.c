@@ -131,3 +131,15 @@ bool versions_end(struct versions *versions, uint64_t version)
 	}
 	return false;
 }
+
+int versions_whole(struct versions *versions, uint64_t version)
+{
+	int copy = versions_copy(versions, version);
+
+	if (copy >= 0 || versions->copies > 1)
+		return copy;
+	return version && version == versions_published(versions) &&
+			       !atomic_load(&versions->tainted)
+		       ? 0
+		       : -1;
+}

@@ -62,5 +62,8 @@ void versions_fail(struct versions *versions, uint32_t copy);
 bool versions_begin(struct versions *versions, uint64_t *version);
 bool versions_end(struct versions *versions, uint64_t version); /* false: torn */
 int versions_copy(const struct versions *versions, uint64_t version); /* -1: not here */
+/* Writer, before an update has written anything, or given that up without: the copy whose bytes are all of the version that was
+ * published last, also where it was opened since; -1: that is not this one, or something was written over it. */
+int versions_whole(struct versions *versions, uint64_t version);
 
 #endif

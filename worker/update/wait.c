@@ -6,99 +6,9 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/memory.h"
 #include "worker/update/update_payload.h"
 
 #include <string.h>
-
-/* ---- life ---- */
-
-/* A GPU puts in place what lands for its own memory and is spread there, or is small and one of several: a copy each would take
- * longer than the bytes. */
-static bool scatters(const struct epoch *epoch)
-{
-	size_t small = 0;
-
-	for (size_t i = 0; i < epoch->plan->row_count; i++) {
-		const struct plan_row *row = &epoch->plan->rows[i];
-
-		if (row->path != PATH_LANDED ||
-		    params_by_processor(epoch->options.params, row->param))
-			continue;
-		small += row->bytes < MERGE_BYTES;
-		if (row->spread.run_bytes || small >= MERGE_PIECES_MIN)
-			return true;
-	}
-	return false;
-}
-
-/* What a device does beside copies. */
-static int open_device(struct waiter *waiter, struct error *error)
-{
-	const struct epoch *epoch = waiter->epoch;
-	int rc = 0;
-
-	if (!params_on_device(epoch->options.params))
-		return 0;
-	if (scatters(epoch))
-		rc = scatter_open(&waiter->scatter, epoch->options.params->device, WINDOW_ENTRIES,
-				  error);
-	return !rc && epoch->sums ? waiter_open_sums(waiter, error) : rc;
-}
-
-int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *health,
-		struct versions *versions, struct watch *watch, struct error *error)
-{
-	size_t count = epoch->peer_count;
-	int rc;
-
-	waiter->epoch = epoch_hold(epoch);
-	waiter->health = health;
-	waiter->versions = versions;
-	waiter->watch = watch;
-	waiter->peers = pool_array(&waiter->pool, count, sizeof(*waiter->peers));
-	waiter->links = pool_array(&waiter->pool, count, sizeof(*waiter->links));
-	waiter->seen = pool_array(&waiter->pool, count + epoch->mate_count, sizeof(*waiter->seen));
-	waiter->taking = pool_array(&waiter->pool, count, sizeof(*waiter->taking));
-	if (!pool_ok(&waiter->pool))
-		return memory_error(error, "preparing updates", count * sizeof(*waiter->links));
-	for (size_t p = 0; p < count; p++)
-		waiter->peers[p] =
-			(struct receive_peer){epoch->peers[p].name,
-					      epoch->peers[p].plan->bytes,
-					      epoch->peers[p].plan->pieces,
-					      transport_endpoint_path(epoch->peers[p].endpoint),
-					      epoch->peers[p].landed,
-					      epoch->peers[p].landed_bytes,
-					      epoch->peers[p].deltas};
-	receiver_init(&waiter->receiver, waiter->peers, count, waiter->links, epoch->plan->digest,
-		      epoch->sums);
-	waiter->receiver.past = waiter->past;
-	waiter->mates_past = 0;
-	/* who comes in, and who had given that version up and is sent it once more */
-	if (epoch->plan->next > versions_published(waiter->versions))
-		waiter->receiver.past = epoch->plan->next - 1;
-	waiter->gone_heard = health->control ? control_gone_before(health->control) : 0;
-	rc = open_device(waiter, error);
-	if (!rc)
-		rc = waiter_base_open(waiter, error);
-	return rc ? rc : waiter_meets_open(waiter, error);
-}
-
-void waiter_close(struct waiter *waiter)
-{
-	waiter->past = waiter->receiver.past;
-	waiter_meets_close(waiter);
-	/* before anything is unpinned, released or unmapped that it may touch */
-	if (waiter->epoch && waiter->epoch->options.params->device)
-		device_quiet(waiter->epoch->options.params->device);
-	for (uint32_t p = 0; waiter->epoch && waiter->taking && p < waiter->epoch->peer_count; p++)
-		waiter_forget(waiter, p);
-	scatter_close(&waiter->scatter);
-	sums_close(&waiter->sums);
-	pool_free(&waiter->pool);
-	epoch_release(&waiter->epoch);
-}
 
 /* From here on trainers may be told that they may write. */
 static void open_memory(struct waiter *waiter)
@@ -129,7 +39,7 @@ static int read_signal(struct waiter *waiter, uint32_t p, bool ends, struct hear
 					 .opening = link->outstanding ? link->opening : 0};
 	struct transport_signal signal;
 
-	if (link->gone || transport_signal_read(waiter->epoch->peers[p].endpoint, &signal) != 0 ||
+	if (link->gone || transport_signal_read(waiter->from[p].endpoint, &signal) != 0 ||
 	    signal.sequence == waiter->seen[p] || (ends && signal.tag == UPDATE_LANDED))
 		return 0;
 	waiter->seen[p] = signal.sequence;
@@ -154,10 +64,9 @@ static int find_gone(struct waiter *waiter, struct heard *heard, struct receive_
 	bool broken;
 
 	waiter_hear_gone(waiter);
-	for (uint32_t p = 0; p < waiter->epoch->peer_count; p++) {
+	for (uint32_t p = 0; p < waiter->from_count; p++) {
 		/* of one that has ended the bytes are here, and only the controller knows better */
-		if (waiter->links[p].gone ||
-		    (waiter->links[p].ended && !waiter->epoch->peers[p].gone) ||
+		if (waiter->links[p].gone || (waiter->links[p].ended && !waiter->from[p].gone) ||
 		    !waiter_misses(waiter, p, &broken, &heard->error))
 			continue;
 		/* its last signal may have come after we looked */
@@ -194,7 +103,7 @@ static bool hear_mates(struct waiter *waiter, struct heard *heard, struct receiv
  * nothing. */
 static bool listen(struct waiter *waiter, struct heard *heard, struct receive_event *event)
 {
-	uint32_t count = (uint32_t)waiter->epoch->peer_count;
+	uint32_t count = (uint32_t)waiter->from_count;
 
 	/* in turn, so that a trainer that says much does not keep the others from being heard */
 	for (uint32_t i = 1; i <= 2 * count; i++)
@@ -229,7 +138,7 @@ static int send_accept(struct waiter *waiter, const struct receive_step *step, s
 {
 	const struct receiver *receiver = &waiter->receiver;
 	const struct epoch *epoch = waiter->epoch;
-	const struct peer *peer = &epoch->peers[step->peer];
+	const struct peer *peer = &waiter->from[step->peer];
 	struct update_accept accept = {
 		.opening = waiter->links[step->peer].opening,
 		.min_version = min_version(waiter),
@@ -326,10 +235,11 @@ static void publish(struct waiter *waiter, uint64_t version)
 {
 	waiter->opened = false;
 	waiter->stats.updates++;
-	for (size_t p = 0; p < waiter->epoch->peer_count; p++)
-		waiter->stats.bytes += waiter->epoch->peers[p].plan->bytes;
+	for (size_t p = 0; p < waiter->from_count; p++)
+		waiter->stats.bytes += waiter->from[p].plan->bytes;
 	count_clocks(waiter);
-	waiter_base_note(waiter, version);
+	if (!waiter->copies) /* of which trainers know nothing */
+		waiter_base_note(waiter, version);
 	if (waiter->versions->by_host) {
 		versions_prepare(waiter->versions, waiter->copy, version);
 		waiter->versions->prepared = version;
@@ -415,7 +325,7 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 		rc = install(waiter, step->version, &heard->error);
 	}
 	if (rc && event.broken && is_the_peers(waiter, step) &&
-	    !waiter_fails_by(waiter, step->peer, &heard->error))
+	    !waiter_fails_by(waiter, &waiter->from[step->peer], &heard->error))
 		return (struct receive_event){.kind = RECEIVE_GONE, .peer = step->peer};
 	if (rc)
 		event.kind = RECEIVE_FAILED;
@@ -542,13 +452,17 @@ static bool never_comes(struct waiter *waiter, struct heard *heard, struct recei
 	struct control *control = waiter->health->control;
 	uint64_t version = receiver->min_version;
 
-	if (!control || version > control_over(control) ||
-	    !(waiter->started_over || receive_is_alone(receiver)))
+	if (!control ||
+	    (waiter->copies ? !receive_is_alone(receiver)
+			    : version > control_over(control) ||
+				      !(waiter->started_over || receive_is_alone(receiver))))
 		return false;
 	receiver->past = version > receiver->past ? version : receiver->past;
 	error_set(&heard->error, ERROR_ABORTED,
-		  "update %llu was given up: trainers that were to send it have left the job",
-		  (unsigned long long)version);
+		  "update %llu was given up: %s to send it %s left the job",
+		  (unsigned long long)version,
+		  waiter->copies ? "the rank that was" : "trainers that were",
+		  waiter->copies ? "has" : "have");
 	*event = (struct receive_event){.kind = RECEIVE_FAILED, .error = &heard->error};
 	return true;
 }
@@ -647,8 +561,8 @@ static bool keeps_promise(struct waiter *waiter, struct error *error)
 	return true;
 }
 
-int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
-		uint64_t *published, struct error *error)
+static int wait_once(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
+		     uint64_t *published, struct error *error)
 {
 	bool tried = waiter->receiver.phase != RECEIVE_CLOSED && waiter->receiver.wanted == version;
 	struct receive_event event = {.kind = RECEIVE_ASKS};
@@ -681,4 +595,33 @@ int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bo
 		*published = waiter->versions->prepared ? waiter->versions->prepared
 							: versions_published(waiter->versions);
 	return rc;
+}
+
+/* Shown, prepared for the host to show, or past. */
+static bool copy_is_over(struct waiter *waiter)
+{
+	uint64_t version = waiter->copies;
+
+	return waiter->receiver.phase == RECEIVE_CLOSED &&
+	       (waiter->receiver.past >= version || waiter->versions->prepared >= version ||
+		versions_published(waiter->versions) >= version);
+}
+
+int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
+		uint64_t *published, struct error *error)
+{
+	/* who asks for a later version takes the copy all the same, which may be on its way */
+	bool later = version > waiter->copies;
+	int rc = 0, turned;
+
+	if (waiter->copies) {
+		rc = wait_once(waiter, later ? waiter->copies : version, timeout_ms, block,
+			       published, error);
+		turned = copy_is_over(waiter) ? waiter_turn_to_trainers(waiter, error) : 0;
+		if (turned)
+			return turned;
+		if (!later || waiter->copies || (rc && rc != -(int)ERROR_ABORTED))
+			return rc;
+	}
+	return wait_once(waiter, version, timeout_ms, block, published, error);
 }

@@ -2,7 +2,7 @@
  *
  * wait.h -- an inference rank's side of updates: does what receive.h says.
  *
- *   signals of trainers ─► receive_next ─► ACCEPT by signal, checksums, the host's hook, one store
+ *   signals of trainers, or of the one rank that sends what it shows (donor.h) ─► receive_next ─► ACCEPT by signal, checksums, the host's hook, one store
  *
  * Threads: the host's, one at a time; readers look at versions.h.
  */
@@ -52,10 +52,15 @@ struct waiter {
 	struct post_load post_load;
 	struct receiver receiver;
 	struct pool pool;          /* of all arrays here */
+	uint64_t copies;           /* a rank of another engine sends this version here: until it has, it is who is waited for. 0:
+				      trainers are */
+	struct peer *from;         /* who is: so many of the epoch's peers; and by peer: */
+	size_t from_count;
 	struct receive_peer *peers;
 	struct receive_link *links;
-	uint64_t *seen;            /* by peer, then by mate: sequence of the signal handled last */
-	struct taking *taking;     /* by peer */
+	uint64_t *seen;            /* sequence of the signal handled last */
+	struct taking *taking;
+	uint64_t *mates_seen;
 	bool untold;               /* what was taken last its trainer was not reached to be told */
 	struct committer committer; /* of the epoch's mates, if it has any */
 	struct commit_link *mates;
@@ -81,6 +86,8 @@ struct waiter {
 int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *health,
 		struct versions *versions, struct watch *watch, struct error *error);
 void waiter_close(struct waiter *waiter);
+/* The copy is here, or never comes: trainers are waited for from now on. No wait is in progress. */
+int waiter_turn_to_trainers(struct waiter *waiter, struct error *error);
 /* weft_update_wait, or, without block, weft_update_try_wait: WEFT_AGAIN when there is more to come.
  * Version 0 is the next one; *published may be NULL. WAITER_PAUSES: the job is to make that pause, and nothing is on its way
  * to this rank that it waits for. */
@@ -101,8 +108,8 @@ void waiter_hear_gone(struct waiter *waiter);
 bool waiter_lacks_peer(struct waiter *waiter);
 /* That trainer is, or its process has ended. broken: and this rank ends with it, for the reason *error. */
 bool waiter_misses(struct waiter *waiter, uint32_t p, bool *broken, struct error *error);
-/* That trainer is not reached, which ends this rank; false: it is gone on without, and the controller told. */
-bool waiter_fails_by(struct waiter *waiter, uint32_t p, const struct error *why);
+/* That one is not reached, which ends this rank; false: it is gone on without, and the controller told, unless it is who sends a copy. */
+bool waiter_fails_by(struct waiter *waiter, struct peer *peer, const struct error *why);
 /* Nothing that a trainer who is gone, and whose process is not, writes can land any more, or ERROR_UNSAFE. */
 int waiter_fence_gone(struct waiter *waiter, uint32_t timeout_ms, struct error *error);
 /* wait_sums.c: of a device that sums. Then, all pieces of that version against what trainers say of them, if they do. */

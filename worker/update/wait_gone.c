@@ -9,6 +9,7 @@
 #include "worker/update/wait.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
 void waiter_hear_gone(struct waiter *waiter)
 {
@@ -17,7 +18,7 @@ void waiter_hear_gone(struct waiter *waiter)
 	struct control_gone gone;
 
 	for (; control && control_gone(control, waiter->gone_heard, &gone); waiter->gone_heard++)
-		for (uint32_t p = 0; p < epoch->peer_count; p++)
+		for (size_t p = 0; p < epoch->all_count; p++)
 			if (member_within(epoch->peers[p].plan->member, gone.first, gone.count))
 				epoch->peers[p].gone = true; /* also where another is back */
 }
@@ -27,36 +28,39 @@ bool waiter_lacks_peer(struct waiter *waiter)
 	bool any = false;
 
 	waiter_hear_gone(waiter);
-	for (uint32_t p = 0; p < waiter->epoch->peer_count; p++)
-		any = any || waiter->epoch->peers[p].gone;
+	for (size_t p = 0; p < waiter->from_count; p++)
+		any = any || waiter->from[p].gone;
 	return any;
 }
 
-bool waiter_fails_by(struct waiter *waiter, uint32_t p, const struct error *why)
+/* The engine of one that sends a copy is none of this rank's business: without the copy trainers send the next version. */
+bool waiter_fails_by(struct waiter *waiter, struct peer *peer, const struct error *why)
 {
-	struct peer *peer = &waiter->epoch->peers[p];
-
 	if (!waiter->epoch->plan->continues || !waiter->health->control ||
 	    !peer_explains(why->code))
 		return true;
 	if (peer->gone)
 		return false;
 	peer->gone = true;
-	control_drop(waiter->health->control, peer->plan->member, why,
-		     versions_published(waiter->versions));
+	if (peer == waiter->epoch->copied_from)
+		log_warn("%s: %s does not send its version: %s", waiter->epoch->options.name,
+			 peer->name, why->text);
+	else
+		control_drop(waiter->health->control, peer->plan->member, why,
+			     versions_published(waiter->versions));
 	return false;
 }
 
 bool waiter_misses(struct waiter *waiter, uint32_t p, bool *broken, struct error *error)
 {
-	struct peer *peer = &waiter->epoch->peers[p];
+	struct peer *peer = &waiter->from[p];
 
 	*broken = false;
 	if (peer->gone)
 		return true;
 	if (!peer_check_alive(peer, error))
 		return false;
-	*broken = waiter_fails_by(waiter, p, error);
+	*broken = waiter_fails_by(waiter, peer, error);
 	return true;
 }
 
@@ -80,7 +84,7 @@ int waiter_fence_gone(struct waiter *waiter, uint32_t timeout_ms, struct error *
 	if (!epoch)
 		return 0;
 	waiter_hear_gone(waiter);
-	for (uint32_t p = 0; p < epoch->peer_count; p++) {
+	for (size_t p = 0; p < epoch->all_count; p++) {
 		struct peer *peer = &epoch->peers[p];
 		struct error why;
 		int rc = 0;

@@ -101,6 +101,30 @@ static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint6
 	return 1;
 }
 
+/* Whole parameters, against what the rank that sent them says; how many differ. */
+static size_t verify_copy(const struct waiter *waiter, uint64_t version, struct error *error)
+{
+	const struct epoch *epoch = waiter->epoch;
+	const struct layout *layout = epoch->options.layout;
+	size_t wrong = 0;
+
+	for (size_t k = 0; k < layout->param_count; k++) {
+		const struct tensor_info *param = &layout->params[k];
+		uint64_t sum = pack_piece_sum(params_landed(epoch->options.params, waiter->copy, k),
+					      param->bytes, param->bytes);
+		uint64_t sent = epoch->receive.sums[waiter->from->first_piece + k];
+
+		if (sum != sent && !wrong++)
+			error_set(
+				error, ERROR_CHECKSUM,
+				"update %llu: parameter %s, as %s shows it, differs here: checksum "
+				"%016llx here, %016llx sent",
+				(unsigned long long)version, param->name, waiter->from->name,
+				(unsigned long long)sum, (unsigned long long)sent);
+	}
+	return wrong;
+}
+
 /* Kernels see what NICs wrote: those that sum here, and those of whoever is told of the version. */
 static int flush(const struct epoch *epoch, struct error *error)
 {
@@ -122,7 +146,10 @@ int waiter_verify(struct waiter *waiter, uint64_t version, struct error *error)
 		rc = sums_run(&waiter->sums, waiter->copy * pieces, pieces, error);
 	if (rc)
 		return rc;
-	for (size_t p = 0; p < waiter->epoch->peer_count && waiter->epoch->sums; p++)
+	if (waiter->epoch->sums && waiter->copies)
+		wrong = verify_copy(waiter, version, error);
+	for (size_t p = 0; p < waiter->epoch->peer_count && waiter->epoch->sums && !waiter->copies;
+	     p++)
 		for (uint32_t k = 0; k < waiter->epoch->peers[p].plan->pieces; k++)
 			wrong += (size_t)verify_piece(waiter, p, k, version, !wrong, error);
 	if (wrong > 1) {

@@ -35,8 +35,10 @@
 struct rig;
 struct rig_options {
 	uint32_t trainers, ranks;
+	uint32_t engines; /* of ranks / engines each; 0: 1 */
 	const char *transport, *order, *replica;
 	const char *commit; /* NULL: rank */
+	const char *on_loss;
 	const char *memory, *rank_memory, *stage; /* of trainers, of ranks */
 	int checksums, shadow, own_memory, delta;
 	uint32_t by_host; /* commit_by_host of ranks, a bit each */
@@ -44,6 +46,7 @@ struct rig_options {
 	void (*declared)(struct rig *rig); /* all have declared, nobody has joined */
 	uint64_t ring_bytes, landing_bytes;
 	uint32_t update_timeout_ms, pack_threads;
+	const char *fault; /* of inference 0: transport/fault/fault.h */
 };
 
 struct rig_wait {
@@ -78,6 +81,11 @@ static inline unsigned char rig_byte(uint64_t version, uint32_t tensor, uint64_t
 	return (unsigned char)(version * 31 + tensor * 7 + at * 13 + at / 251);
 }
 
+static inline uint32_t rig_tp(const struct rig *rig)
+{
+	return rig->options.ranks / (rig->options.engines ? rig->options.engines : 1);
+}
+
 static inline void rig_fill(struct rig *rig, uint64_t version)
 {
 	for (uint32_t t = 0; t < RIG_TENSORS; t++)
@@ -103,11 +111,12 @@ static inline void rig_start_controller(struct rig *rig)
 	rig->shell = (struct shell_options){
 		.controller = {.job = "rig", .policy = "greedy", .order = rig->options.order,
 			       .commit = rig->options.commit ? rig->options.commit : "rank",
+			       .on_loss = rig->options.on_loss,
 			       .heartbeat_ms = 100, .lost_ms = 2000,
 			       .join_timeout_ms = 10000, .exchange_timeout_ms = 10000,
 			       .update_timeout_ms = 5000, .incarnation = 77, .delta = rig->options.delta != 0,
 			       .train = {.world = rig->options.trainers, .pp = 1, .fsdp = 1},
-			       .infer = {.engines = 1, .tp = rig->options.ranks, .ep = 1, .dp = 1}},
+			       .infer = {.engines = rig->options.ranks / rig_tp(rig), .tp = rig_tp(rig), .ep = 1, .dp = 1}},
 		.channel.bind = "tcp://127.0.0.1:0", .channel.port_file = rig->port_file,
 	};
 	assert_int_equal(pthread_create(&rig->controller, NULL, rig_controller, rig), 0);
@@ -136,14 +145,14 @@ static inline void rig_declare_trainer(weft_worker *worker)
 
 static inline void rig_declare_rank(struct rig *rig, uint32_t rank)
 {
-	uint64_t n = rig->options.ranks, rows = 12 / n;
+	uint64_t rows = 12 / rig_tp(rig), at = rank % rig_tp(rig);
 	weft_worker *worker = rig->ranks[rank];
 	weft_param params[RIG_TENSORS] = {
 		{sizeof(weft_param), "p.q", "F32", 2, {rows, 10}, NULL}, {sizeof(weft_param), "p.o", "F32", 2, {10, rows}, NULL},
 		{sizeof(weft_param), "p.n", "F32", 1, {8}, NULL},
 	};
-	const uint64_t lo[RIG_TENSORS][2] = {{rank * rows, 0}, {0, rank * rows}, {0, 0}};
-	const uint64_t hi[RIG_TENSORS][2] = {{(rank + 1) * rows, 10}, {10, (rank + 1) * rows}, {7, 0}};
+	const uint64_t lo[RIG_TENSORS][2] = {{at * rows, 0}, {0, at * rows}, {0, 0}};
+	const uint64_t hi[RIG_TENSORS][2] = {{(at + 1) * rows, 10}, {10, (at + 1) * rows}, {7, 0}};
 
 	for (uint32_t t = 0; t < RIG_TENSORS; t++) {
 		const weft_memory memory = rig->options.own ? rig->options.own(rig, rank, t)
@@ -182,7 +191,10 @@ static inline weft_worker *rig_open_worker(struct rig *rig, enum weft_role role,
 		options.own_memory = rig->options.own_memory;
 		options.commit_by_host = rank < RIG_MAX && rig->options.by_host >> rank & 1;
 	}
+	if (role == WEFT_INFERENCE && !rank && rig->options.fault)
+		setenv("WEFT_FAULT", rig->options.fault, 1);
 	assert_int_equal(weft_open(&worker, &options, &error), 0);
+	unsetenv("WEFT_FAULT");
 	return worker;
 }
 
@@ -286,7 +298,7 @@ static inline void rig_send(struct rig *rig, uint32_t trainer, uint64_t version)
 /* Every byte of every parameter of a rank is of the version. */
 static inline void rig_check(struct rig *rig, uint32_t rank, uint64_t version)
 {
-	uint64_t rows = 12 / rig->options.ranks;
+	uint64_t rows = 12 / rig_tp(rig), at = rank % rig_tp(rig);
 	const unsigned char *q = weft_param_memory(rig->ranks[rank], 0, version);
 	const unsigned char *o = weft_param_memory(rig->ranks[rank], 1, version);
 	const unsigned char *n = weft_param_memory(rig->ranks[rank], 2, version);
@@ -294,11 +306,11 @@ static inline void rig_check(struct rig *rig, uint32_t rank, uint64_t version)
 	assert_non_null(q);
 	assert_int_equal(weft_published(rig->ranks[rank]), version);
 	for (uint64_t i = 0; i < rows * 40; i++)
-		assert_int_equal(q[i], rig_byte(version, 0, rank * rows * 40 + i));
+		assert_int_equal(q[i], rig_byte(version, 0, at * rows * 40 + i));
 	for (uint64_t r = 0; r < 10; r++)
 		for (uint64_t i = 0; i < rows * 4; i++)
 			assert_int_equal(o[r * rows * 4 + i],
-					 rig_byte(version, 1, r * 48 + rank * rows * 4 + i));
+					 rig_byte(version, 1, r * 48 + at * rows * 4 + i));
 	for (uint64_t i = 0; i < 28; i++)
 		assert_int_equal(n[i], rig_byte(version, 2, i));
 	assert_memory_equal(n + 28, "\0\0\0\0", 4);
