@@ -118,8 +118,8 @@ int epoch_pairs(struct pairs **pairs, struct pool *pool, const struct epoch *epo
 int epoch_pairs_check(const struct epoch *epoch, const struct epoch_rules *rules, struct error *error);
 /* "" where there is one for all. */
 const char *epoch_pair_transport(const struct epoch *epoch, struct member a, struct member b);
-/* Two inference ranks. */
-bool epoch_pair_reaches(const struct epoch *epoch, struct member a, struct member b);
+/* By which the one, of two inference ranks, sends the other what it shows; "" where there is one for all; NULL: by none. */
+const char *epoch_copy_transport(const struct epoch *epoch, const struct worker *from, const struct worker *to);
 
 /* Behind what is wrong between two inference ranks that agree (job/commit.h). */
 #define EPOCH_MATES_WHY \

@@ -15,9 +15,9 @@ bool epoch_can_copy(const struct epoch *epoch, uint32_t donor, uint32_t rank)
 {
 	const struct party *from = &epoch->parties[donor], *to = &epoch->parties[rank];
 
-	return from->worker->body == to->worker->body && from->worker->declare.copies &&
-	       to->worker->declare.copies &&
-	       epoch_pair_reaches(epoch, from->worker->who, to->worker->who);
+	return from->worker->body == to->worker->body &&
+	       from->worker->declare.device == to->worker->declare.device &&
+	       epoch_copy_transport(epoch, from->worker, to->worker);
 }
 
 /* Peers stay in order. */

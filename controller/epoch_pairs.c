@@ -155,11 +155,21 @@ int epoch_pairs_check(const struct epoch *epoch, const struct epoch_rules *rules
 		      table->problem->tensors[table->routes[r].tensor].name, error);
 }
 
-bool epoch_pair_reaches(const struct epoch *epoch, struct member a, struct member b)
+const char *epoch_copy_transport(const struct epoch *epoch, const struct worker *from,
+				 const struct worker *to)
 {
 	const struct pairs *pairs = epoch->problem->pairs;
 
-	return !pairs || mates_transport(pairs, a.rank, b.rank) < pairs->list.count;
+	if (!pairs)
+		return from->declare.registered && !to->declare.landed ? "" : NULL;
+	for (uint32_t i = 0; i < pairs->list.count; i++) {
+		const struct pair_side *a = pairs_side(pairs, ROLE_INFERENCE, from->who.rank, i);
+		const struct pair_side *b = pairs_side(pairs, ROLE_INFERENCE, to->who.rank, i);
+
+		if (a->reach && a->reach == b->reach && a->registered && !b->landed)
+			return pairs->list.names[i];
+	}
+	return NULL;
 }
 
 const char *epoch_pair_transport(const struct epoch *epoch, struct member a, struct member b)

@@ -232,21 +232,19 @@ static int fill_rows(struct filling *filling, struct error *error)
 }
 
 /* Of all that its layout has. */
-static void fill_copies(const struct epoch *epoch, const struct party *party,
-			struct message_plan *plan)
+static void fill_copy(const struct layout *layout, struct plan_peer *peer)
 {
-	const struct layout *layout = &party->worker->body->layout;
+	peer->pieces = (uint32_t)layout->param_count;
+	for (size_t i = 0; i < layout->param_count; i++)
+		peer->bytes += layout->params[i].bytes;
+}
 
-	for (size_t i = 0; i < plan->peer_count; i++) {
-		struct plan_peer *peer = &plan->peers[i];
-
-		peer->copy = epoch_copy_of(party, &epoch->parties[party->peers[i]]);
-		if (peer->copy == COPY_NONE)
-			continue;
-		peer->pieces = (uint32_t)layout->param_count;
-		for (size_t k = 0; k < layout->param_count; k++)
-			peer->bytes += layout->params[k].bytes;
-	}
+static const char *transport_between(const struct epoch *epoch, const struct worker *worker,
+				     const struct worker *peer, enum plan_copy copy)
+{
+	return copy == COPY_NONE ? epoch_pair_transport(epoch, worker->who, peer->who)
+	       : copy == COPY_TO ? epoch_copy_transport(epoch, worker, peer)
+				 : epoch_copy_transport(epoch, peer, worker);
 }
 
 int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *plan,
@@ -284,14 +282,15 @@ int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *p
 		plan->peer_count++;
 		if (peer->who.role != worker->who.role)
 			filling.peer_of[peer->who.rank] = (uint32_t)i;
+		plan->peers[i].copy = epoch_copy_of(party, &epoch->parties[party->peers[i]]);
+		if (plan->peers[i].copy != COPY_NONE)
+			fill_copy(&worker->body->layout, &plan->peers[i]);
 		plan->peers[i].transport =
-			memory_string(epoch_pair_transport(epoch, worker->who, peer->who));
+			memory_string(transport_between(epoch, worker, peer, plan->peers[i].copy));
 		rc = plan->peers[i].host && plan->peers[i].transport ? 0 : -ERROR_MEMORY;
 	}
 	if (!rc)
 		rc = fill_rows(&filling, error);
-	if (!rc)
-		fill_copies(epoch, party, plan);
 	plan->rows_of = party->rows_of;
 	if (plan->rows_of) {
 		memory_free(plan->rows);

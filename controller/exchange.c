@@ -55,8 +55,7 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 		message->u.plan.repeat = repeat;
 	else if (returns_is_sent(controller, slot))
 		message->u.plan.next = repeat;
-	if (slot->who.role == ROLE_INFERENCE)
-		message->u.plan.copy = controller->pause.copy;
+	message->u.plan.copy = controller->pause.copy;
 	if (controller->pause.copy && returns_lacks_last(controller, slot))
 		message->u.plan.next = controller->pause.copy;
 	if (gone_away(controller, &message->u.plan))

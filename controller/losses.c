@@ -48,6 +48,9 @@ static const struct slot *left_early(const struct controller *controller,
 	for (size_t i = 0; i < party->peer_count; i++) {
 		const struct slot *slot = &members->slots[party->peers[i]];
 
+		/* who was sent a copy, or sent one, is waited for no more */
+		if (epoch_copy_of(party, &controller->epoch->parties[party->peers[i]]) != COPY_NONE)
+			continue;
 		if (slot->presence == PRESENCE_LEFT && slot->done && !gone_is(controller, slot) &&
 		    slot->version <= reporter->version &&
 		    (!first || slot->version < first->version))
@@ -184,17 +187,6 @@ static bool is_of_this_plan(const struct controller *controller, const struct me
 		drop->attempt == target->worker->hello.attempt);
 }
 
-/* By the plan that runs. */
-static bool sends_copy(const struct controller *controller, const struct slot *slot,
-		       const struct slot *target)
-{
-	const struct slot *slots = controller->members.slots;
-
-	return controller->epoch && slot->who.role == ROLE_INFERENCE &&
-	       epoch_copy_of(&controller->epoch->parties[slot - slots],
-			     &controller->epoch->parties[target - slots]) == COPY_TO;
-}
-
 void losses_drop(struct controller *controller, struct slot *slot, struct message *message)
 {
 	const struct message_drop *drop = &message->u.drop;
@@ -203,8 +195,7 @@ void losses_drop(struct controller *controller, struct slot *slot, struct messag
 	char who[WORKER_TEXT_BYTES], whom[WORKER_TEXT_BYTES];
 	struct error why;
 
-	if (!target || !controller->continues ||
-	    (slot->who.role == target->who.role && !sends_copy(controller, slot, target))) {
+	if (!target || !controller->continues || slot->who.role == target->who.role) {
 		say_noise(controller,
 			  "not taken: %s goes on without a worker, in a job where none does",
 			  slot_text(slot, who));

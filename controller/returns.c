@@ -490,8 +490,11 @@ void returns_deadlines(struct controller *controller)
 		nobody_came(controller);
 	if (controller->state != CONTROLLER_RUN || !pause->since_ms)
 		return;
-	if (pause->phase == PAUSE_RANKS)
-		limit = trainer_waits(controller) ? limit / 2 : controller->options.join_timeout_ms;
+	if (pause->phase == PAUSE_RANKS && !trainer_waits(controller))
+		limit = controller->options.join_timeout_ms;
+	else if (pause->phase == PAUSE_RANKS)
+		limit = pause->copy ? limit
+				    : limit / 2; /* who still sends one stops when it is there */
 	else if (pause->phase != PAUSE_TRAINERS)
 		return;
 	if (waited >= limit && first_missing(controller))

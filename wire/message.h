@@ -95,12 +95,11 @@ struct message_declare {
 	struct digest digest;      /* of the layout (inference) or holding (trainer) */
 	bool mapped;               /* inference: memory from weft's allocator, mappable by peers
 				      on the same host; trainer: able to map such memory */
-	bool registered;           /* trainer: tensors stay in registered memory (see path.h) */
+	bool registered;           /* trainer: tensors stay in registered memory (see path.h); inference: what it shows can be sent
+				      to ranks of its layout from where it lies */
 	bool device;               /* trainer: tensors lie in memory of a GPU, which maps all that is mappable;
 				      inference: what peers write does, and only such trainers can map it */
 	bool landed;               /* inference: peers cannot write its memory, but a window of it that it empties itself */
-	bool copies;               /* inference: all that it shows lies in memory of the host, where peers write it: to ranks of
-				      its layout it can be sent as it is */
 	char *transport;           /* "shm": required by this worker; or a list, "shm,verbs"; all
 				      must agree */
 	bool checksums;            /* asks for piece checksums; all must agree */
@@ -208,7 +207,8 @@ struct message_plan {
 	struct member *away;       /* and which are not back: the first rank of each */
 	size_t away_count;
 	uint64_t next;             /* the version that trainers are about to begin; 0: any. To a rank that lacks it: `repeat`, if any */
-	uint64_t copy;             /* inference: the last version, which ranks that show it send to those that lack it; 0: they do not */
+	uint64_t copy;             /* the last version, which ranks that show it send to those that lack it, before they accept the
+				      next one; 0: they do not */
 	uint64_t repeat;           /* trainer: the last version, which all of them send once more to those that lack it; 0: they do not */
 	uint32_t rows_of;          /* its rows are those of that attempt's plan, which this worker has; 0: they are here */
 	struct plan_peer *peers;

@@ -392,7 +392,7 @@ class Trainer(Worker):
 
         Returns:
             The version that all trainers are to send once more, as any update, to those engines alone that come in or had to give
-            it up: the last one that was ended. 0: none; so it is where other engines show that version, in memory of the host, and
+            it up: the last one that was ended. 0: none; so it is where other engines of its layout show that version, and
             send it (``Controller(catch_up_from=)``). What it named it names until that was begun, and ``begin`` for another
             version is a StateError: after Ctrl-C, or a task that was cancelled, ask again.
 

@@ -2,7 +2,7 @@
 """A job that goes on (--on-loss continue, --orphan) while trainers, inference ranks and controllers are killed, one after the
 other, at random moments, and started again.
 
-    tests/e2e/endure.py COUNT SEED [shm|tcp|list]
+    tests/e2e/endure.py COUNT SEED [shm|tcp|list|cuda]
 
 Nothing that is shown may be wrong, and nobody else may end. Exits 0 when all was well; else with the reasons.
 """
@@ -23,7 +23,8 @@ DELTA = ["--delta"]
 ASKS = ["--repeat", "--admit"]
 Network = collections.namedtuple("Network", "all trainers ranks")  # flags
 NETWORKS = {"shm": Network([], [], []), "tcp": Network(["--transport", "tcp", "--nic", "lo"], [], []),
-            "list": Network(["--transport", "shm,tcp", "--nic", "lo"], [], [])}
+            "list": Network(["--transport", "shm,tcp", "--nic", "lo"], [], []),
+            "cuda": Network(["--transport", "cuda", "--memory", "cuda"], [], [])}  # with WEFT_CUDA_MOCK
 
 
 class Lines:
@@ -76,7 +77,8 @@ class Enduring:
 
     def __init__(self, job, chance, network):
         self.job, self.chance, self.network, self.known = job, chance, network, {}
-        self.way, self.copies, self.delta = chance.choice(WAYS), chance.choice(COPIES), chance.choice([[], DELTA])
+        self.way = chance.choice(WAYS[:2] if "cuda" in network.all else WAYS)  # tensors of a GPU pass no replica that keeps them
+        self.copies, self.delta = chance.choice(COPIES), chance.choice([[], DELTA])
         self.asks = [chance.choice(ASKS) for _ in range(2)]
         self.one_in = 20 if self.delta else 1
         self.referee = jobs.expected(job.model, job.infer, self.one_in)

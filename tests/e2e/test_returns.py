@@ -197,19 +197,20 @@ def test_newcomer__that_stops_in_the_midst_is_gone_on_without(tmp_path, models):
         assert sorted(job.digests(0)) == sorted(job.digests(5)) == list(range(1, UPDATES + 1))
 
 
-REPEATS = {"shm": [], "full": ["--replica", "full"], "tcp": TCP, "list": ["--transport", "shm,tcp", "--nic", "lo"], "admit": [],
-           "cuda": ["--transport", "cuda", "--memory", "cuda"],
-           **({"full, alone": ["--replica", "full"], "trainer=cuda": ["--memory", "trainer=cuda", *TCP]} if MORE else {})}
+REPEATS = {"shm": [], "full": ["--replica", "full"], "tcp": TCP, "admit": [], "cuda": ["--transport", "cuda", "--memory", "cuda"],
+           "staged": ["--transport", "cuda", "--memory", "cuda", "--stage", "host"],
+           **({"list": ["--transport", "shm,tcp", "--nic", "lo"], "full, alone": ["--replica", "full"], "trainer=cuda": ["--memory", "trainer=cuda", *TCP]} if MORE else {})}
 
 
 @pytest.mark.parametrize("way", REPEATS)
 def test_engine__that_comes_back_is_sent_the_last_version_while_trainers_have_nothing_new(tmp_path, models, way, monkeypatch):
     monkeypatch.setenv("WEFT_CUDA_MOCK", "order=late")
     flags, infer = ["--checksums", *REPEATS[way]], "engines=2,tp=1" if way == "full, alone" else "engines=2,tp=2"
-    by_trainers = way in ("full", "cuda", "full, alone", "trainer=cuda")  # memory of a GPU, or they are to
+    asked = "trainers" if way.startswith("full") else "engines"
+    by_trainers = asked == "trainers" or way == "staged"  # where readers read it is not where peers write
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, infer) as job:
         job.controller("--on-loss", "continue", "--lost-after", "1s", "--heartbeat", "200ms",
-                       "--catch-up-from", "trainers" if by_trainers else "engines")
+                       "--catch-up-from", asked)
         asks = "--admit" if way == "admit" else "--repeat"
         job.workers(*flags, updates=3, trainer_flags=["--interval", "4s", asks], inference_flags=["--verify"])
         tp, last = job.inference // 2, job.inference - 1

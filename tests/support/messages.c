@@ -436,7 +436,6 @@ static void random_declare(struct message_declare *to, uint64_t *state)
 	to->registered = coin(state);
 	to->device = coin(state);
 	to->landed = coin(state);
-	to->copies = coin(state);
 	to->transport = text(state);
 	to->checksums = coin(state);
 	to->nics = list(&to->nic_count, sizeof(*to->nics), state);

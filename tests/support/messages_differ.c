@@ -249,7 +249,6 @@ static const char *declare_differs(const struct message *a, const struct message
 	SAME_NUMBER(u.declare.mapped);
 	SAME_NUMBER(u.declare.device);
 	SAME_NUMBER(u.declare.landed);
-	SAME_NUMBER(u.declare.copies);
 	SAME_NUMBER(u.declare.registered);
 	SAME_TEXT(u.declare.transport);
 	SAME_NUMBER(u.declare.checksums);

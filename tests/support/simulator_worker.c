@@ -268,7 +268,6 @@ uint32_t simulation_start(struct simulation *simulation, const struct simulation
 			trainer ? holding_digest(&worker->holding) : layout_digest(&worker->layout),
 		.mapped = true,
 		.registered = true,
-		.copies = !trainer,
 		.transport = (char *)(what->transport ? what->transport : "shm")};
 	options.layout = trainer ? NULL : &worker->layout;
 	options.holding = trainer ? &worker->holding : NULL;

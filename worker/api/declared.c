@@ -137,13 +137,13 @@ static bool can_map(const struct weft_worker *worker, const struct transport_dom
 }
 
 /* Writes begin where tensors lie: anywhere, or in what was registered. Those of a GPU only a NIC reads; what maps is
- * written by kernels. */
+ * written by kernels. What a rank shows is sent to other ranks from where peers wrote it. */
 static bool reads_tensors(const struct weft_worker *worker, const struct transport_caps *caps)
 {
 	bool registered = worker->ranges.count != 0;
 
 	if (worker->self.role != ROLE_TRAINER)
-		return false;
+		return !worker->landing && (!worker->device || caps->gpu_memory);
 	if (worker->device)
 		return caps->gpu_direct && registered && !worker->host_ring;
 	return !caps->local_registration || registered;
@@ -211,7 +211,6 @@ int declare_finish(struct weft_worker *worker, struct message_declare *declare, 
 		.device = worker->self.role == ROLE_TRAINER ? worker->device != NULL
 							    : lands_on_device(worker),
 		.landed = lands(worker, worker->domain),
-		.copies = worker->self.role == ROLE_INFERENCE && !worker->device,
 		.transport = worker->transport,
 		.checksums = worker->checksums,
 		.nics = worker->nics,

@@ -183,8 +183,8 @@ int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_error *error
 	digest_text(plan->digest, ours.digest);
 	snprintf(ours.policy, sizeof(ours.policy), "%s", plan->policy);
 	snprintf(ours.order, sizeof(ours.order), "%s", plan->order);
-	for (size_t i = 0; i < plan->peer_count; i++)
-		ours.bytes += plan->peers[i].bytes;
+	for (size_t i = 0; i < worker->epoch->peer_count; i++)
+		ours.bytes += worker->epoch->peers[i].plan->bytes;
 	ours.pieces = plan->row_count;
 	ours.peers = (uint32_t)worker->epoch->peer_count;
 	abi_give(ABI_PLAN_VIEW, &ours, view);

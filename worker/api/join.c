@@ -272,16 +272,14 @@ static bool goes_on_without(struct weft_worker *worker, enum control_request req
 	struct epoch *epoch = worker->epoch;
 	struct peer *peer;
 
-	if (!epoch || epoch->at >= epoch->all_count || !peer_explains(why->code))
+	if (!epoch || epoch->at >= epoch->peer_count || !peer_explains(why->code))
 		return false;
 	peer = &epoch->peers[epoch->at];
-	if (epoch->at >= epoch->peer_count && !peer_copies(epoch, peer))
-		return false;
 	if (request == CONTROL_RUN)
 		return worker->self.role == ROLE_TRAINER
 			       ? sender_drop(&worker->sender, (uint32_t)epoch->at, why)
 			       : !waiter_fails_by(&worker->waiter, peer, why);
-	if (request != CONTROL_CONNECT || peer == epoch->copied_from)
+	if (request != CONTROL_CONNECT)
 		return false;
 	log_warn("%s: %s does not come in: %s", worker->self_name, peer->name, why->text);
 	control_drop(worker->control, peer->plan->member, why, version_of(worker));

@@ -9,7 +9,9 @@ static int pause(struct weft_worker *worker, struct error *error)
 {
 	uint64_t ended = 0, next = waiter_next(&worker->waiter);
 	uint64_t shown = versions_published(&worker->versions);
-	bool whole = versions_whole(&worker->versions, shown) >= 0;
+	/* in place a trainer that is gone may have written what the others have not begun */
+	bool whole = versions_whole(&worker->versions, shown) >= 0 &&
+		     (worker->params.copies > 1 || !waiter_lacks_peer(&worker->waiter));
 
 	control_pause(worker->control, &ended);
 	return join_pause(worker, next > ended ? next : ended + 1, shown,
@@ -32,8 +34,9 @@ static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_
 			if (!rc)
 				rc = waiter_check_past(&worker->waiter, version, &inner);
 		}
-		if (!rc) /* before what it shows may change */
-			rc = donor_run(&worker->donor, block, &inner);
+		/* before what it shows may change */
+		if (!rc && (!version || version != versions_published(&worker->versions)))
+			rc = donor_run(&worker->donor, timeout_ms, block, &inner);
 		if (!rc)
 			rc = waiter_wait(&worker->waiter, version, timeout_ms, block, published,
 					 &inner);

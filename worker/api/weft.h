@@ -454,7 +454,7 @@ WEFT_API int weft_update_replay(weft_worker *worker, uint64_t version, weft_erro
  * weft_update_begin, for the update timeout. Else it returns at once, and may be asked as often as one likes. What it named it names
  * until that was begun, and weft_update_begin for another version is WEFT_E_STATE meanwhile; so ask again after an interrupt. A version
  * that a trainer who is here gave up is not sent once more. WEFT_E_STATE while an update is open.
- * Where other engines show that version, in memory of the host, they send it, trainers are asked for nothing, and *version is 0
+ * Where other engines show that version, in a layout that the newcomer has too, they send it, trainers are asked for nothing, and *version is 0
  * (weft-controller --catch-up-from). */
 WEFT_API int weft_update_repeat(weft_worker *worker, uint64_t *version, weft_error *error);
 /* The same, by a trainer that has nothing to send once more, such as one whose tensors have changed: lets engines in that wait, and
@@ -477,6 +477,7 @@ WEFT_API int weft_update_abort(weft_worker *worker, const char *why, weft_error 
  * weft_set_post_load, publishes: together with the other ranks of its engine (weft-controller --commit), so it
  * begins when all of them are in it for the same version, fails when one of them does (WEFT_E_ABORTED with its words), and readers
  * of all are shown the version at once. From that beginning until it returns 0 the memory may change (without shadow).
+ * Where another engine comes in, it may first send that what it shows, for three quarters of the update timeout at most.
  * version == published: returns at once; older: WEFT_E_VERSION. A failed update leaves the rank tainted (without shadow):
  * readers get WEFT_NONE until a later update succeeds. *published may be NULL. */
 WEFT_API int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,

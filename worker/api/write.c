@@ -218,7 +218,8 @@ static int stop_between(weft_worker *worker, bool repeats, struct error *error)
 static int between(weft_worker *worker, bool repeats, uint64_t *version, struct error *error)
 {
 	struct sender *sender = &worker->sender;
-	int rc = sender_check_between(sender, error);
+	int rc = sender_check_between(sender, repeats ? "weft_update_repeat" : "weft_update_admit",
+				      error);
 
 	if (rc || !worker->health.control)
 		return rc;

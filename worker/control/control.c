@@ -557,7 +557,8 @@ int control_paused(struct control *control, uint32_t number, uint64_t next, uint
 			     .next = next,
 			     .version = version,
 			     .repeats = where == STOPPED_REPEATS,
-			     .between = where != STOPPED_IN_UPDATE};
+			     .between =
+				     control->role == ROLE_TRAINER && where != STOPPED_IN_UPDATE};
 
 	pthread_mutex_lock(&control->lock);
 	/* unless it is asked for another version by now: then it goes on up to that one */

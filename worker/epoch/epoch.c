@@ -19,6 +19,7 @@ int epoch_open(struct epoch **out, const struct epoch_options *options,
 	epoch->options = *options;
 	epoch->plan = plan;
 	epoch->digest = plan->digest;
+	epoch->copy = plan->copy;
 	epoch->row_count = plan->row_count;
 	epoch->sums = plan->checksums;
 	epoch->holders = 1;

@@ -82,6 +82,7 @@ struct epoch {
 	size_t mate_count;                 /* them decides for it if its rank is lower, and it for the others */
 	size_t all_count;                  /* of peers; those left are ranks of other engines that this one sends what it shows, */
 	struct peer *copied_from;          /* or the one that sends it here; NULL: none does */
+	uint64_t copy;                     /* message_plan.copy */
 	struct transport_region *word;     /* where there are mates: see epoch_word */
 	struct send_plan send;             /* trainer */
 	struct receive_plan receive;       /* inference rank */
@@ -122,14 +123,6 @@ static inline uint32_t epoch_sums_region(const struct epoch *epoch)
 static inline uint32_t epoch_window_region(const struct epoch *epoch)
 {
 	return epoch_sums_region(epoch) + 1;
-}
-
-/* An inference rank of another engine, which one of the two sends what it shows. */
-static inline bool peer_copies(const struct epoch *epoch, const struct peer *peer)
-{
-	return peer >= epoch->peers + epoch->peer_count &&
-	       !(epoch->mate_count && peer >= epoch->mates &&
-		 peer < epoch->mates + epoch->mate_count);
 }
 
 /* What mates share: the version that ranks show, which who decides stores here, its complement, and at OUT_AT the two that

@@ -168,7 +168,8 @@ static int find_others(struct epoch *epoch, struct error *error)
 
 	epoch->all_count = plan->peer_count;
 	while (epoch->peer_count < plan->peer_count &&
-	       plan->peers[epoch->peer_count].member.role != self)
+	       plan->peers[epoch->peer_count].member.role != self &&
+	       plan->peers[epoch->peer_count].copy == COPY_NONE)
 		epoch->peer_count++;
 	for (size_t i = epoch->peer_count; i < plan->peer_count; i++) {
 		const struct plan_peer *peer = &plan->peers[i];
@@ -177,7 +178,8 @@ static int find_others(struct epoch *epoch, struct error *error)
 		if (self == ROLE_TRAINER || peer->member.role != self ||
 		    (mate && epoch->mate_count &&
 		     &epoch->mates[epoch->mate_count] != &epoch->peers[i]) ||
-		    (from && epoch->copied_from))
+		    (from && epoch->copied_from) ||
+		    (!mate && peer->pieces != epoch->options.layout->param_count))
 			return error_set(
 				error, ERROR_MESSAGE,
 				"%s: peer %zu of the plan is %s %u, where no such peer has a place",
@@ -329,6 +331,17 @@ static int import_regions(const struct device *device, struct peer *peer, struct
 	return 0;
 }
 
+/* Of a rank of another engine, which is to send what it shows or to be sent it: without that trainers send the next version. */
+static bool goes_without(struct epoch *epoch, struct peer *peer, const struct error *why)
+{
+	if (peer->plan->copy == COPY_NONE || !peer_explains(why->code))
+		return false;
+	peer->gone = true;
+	log_warn("%s: no copy of version %llu goes from or to %s: %s", epoch->options.name,
+		 (unsigned long long)epoch->copy, peer->name, why->text);
+	return true;
+}
+
 int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64_t deadline_ns,
 		  struct error *error)
 {
@@ -351,7 +364,7 @@ int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64
 		if (!rc && (epoch->options.self.role == ROLE_TRAINER || i >= epoch->peer_count) &&
 		    peer->plan->copy != COPY_FROM)
 			rc = import_regions(epoch->options.device, peer, error);
-		if (rc)
+		if (rc && !goes_without(epoch, peer, error))
 			return rc;
 	}
 	epoch->at = epoch->all_count; /* what fails from here on is nobody's but this worker's */
@@ -368,6 +381,8 @@ int epoch_probe(struct epoch *epoch, uint64_t deadline_ns, struct error *error)
 		epoch->at = i;
 		if (!rc)
 			rc = transport_endpoint_probe(epoch->peers[i].endpoint, deadline_ns, error);
+		if (rc && goes_without(epoch, &epoch->peers[i], error))
+			continue;
 		if (rc)
 			return rc;
 	}

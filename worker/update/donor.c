@@ -4,14 +4,15 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "pack/pack.h"
 #include "worker/api/weft.h"
+#include "worker/update/copy_sums.h"
 #include "worker/update/update_payload.h"
 
-#include <string.h>
+#include <stdio.h>
 
 /* At once: between two of them the host's interrupt and the job's end are looked at, and a try returns. */
-#define PART_BYTES (32u << 20)
+#define PART_BYTES    (8u << 20)
+#define LAST_WORDS_MS 1000u
 
 int donor_open(struct donor *donor, struct epoch *epoch, struct health *health,
 	       struct versions *versions, struct watch *watch, struct error *error)
@@ -20,20 +21,30 @@ int donor_open(struct donor *donor, struct epoch *epoch, struct health *health,
 
 	for (size_t p = epoch->peer_count; p < epoch->all_count; p++)
 		count += epoch->peers[p].plan->copy == COPY_TO;
-	if (!count || !epoch->plan->copy)
+	if (!count || !epoch->copy)
 		return 0;
 	donor->epoch = epoch_hold(epoch);
 	donor->health = health;
 	donor->versions = versions;
 	donor->watch = watch;
-	donor->version = epoch->plan->copy;
+	donor->version = epoch->copy;
 	donor->donations = pool_array(&donor->pool, count, sizeof(*donor->donations));
 	if (!pool_ok(&donor->pool))
 		return memory_error(error, "preparing a copy for other engines",
 				    count * sizeof(*donor->donations));
-	for (size_t p = epoch->peer_count; p < epoch->all_count; p++)
-		if (epoch->peers[p].plan->copy == COPY_TO)
-			donor->donations[donor->count++].peer = &epoch->peers[p];
+	for (size_t p = epoch->peer_count; p < epoch->all_count; p++) {
+		struct peer *peer = &epoch->peers[p];
+
+		if (peer->plan->copy != COPY_TO)
+			continue;
+		if (peer->theirs->place_count !=
+		    peer->theirs->copies * epoch->options.params->count)
+			return error_set(error, ERROR_MESSAGE,
+					 "%s: %s has %zu places in %u copies for %zu parameters",
+					 epoch->options.name, peer->name, peer->theirs->place_count,
+					 peer->theirs->copies, epoch->options.params->count);
+		donor->donations[donor->count++].peer = peer;
+	}
 	return 0;
 }
 
@@ -45,24 +56,31 @@ void donor_close(struct donor *donor)
 	*donor = (struct donor){.epoch = NULL};
 }
 
-/* It is gone on without; the controller may know it already. */
-static void drop(const struct donor *donor, struct donation *donation, const struct error *why)
+/* What is mapped of its memory, too: whoever waits until nothing of this rank's can land there need not wait long. */
+static void let_go(const struct donor *donor, struct donation *donation)
 {
-	struct peer *peer = donation->peer;
-
 	donation->over = true;
-	if (peer->gone)
-		return;
-	peer->gone = true;
-	log_warn("%s: %s is not sent version %llu: %s", donor->epoch->options.name, peer->name,
-		 (unsigned long long)donor->version, why->text);
-	if (donor->health->control)
-		control_drop(donor->health->control, peer->plan->member, why,
-			     versions_published(donor->versions));
+	peer_let_go(donor->epoch, donation->peer);
 }
 
-/* 1: it has said where to; 0: not yet, or it is over. */
-static int hear(const struct donor *donor, struct donation *donation)
+/* The newcomer goes on to trainers' next version. It is told where its endpoint is whole: all that was written is there then. */
+static void give_up(const struct donor *donor, struct donation *donation, const char *why)
+{
+	struct update_abort abort = {.opening = donation->accept.opening,
+				     .version = donor->version};
+	struct peer *peer = donation->peer;
+	struct error error;
+
+	log_warn("%s: %s is not sent version %llu: %s", donor->epoch->options.name, peer->name,
+		 (unsigned long long)donor->version, why);
+	snprintf(abort.why, sizeof(abort.why), "%s", why);
+	transport_signal(peer->endpoint, UPDATE_ABORT, &abort, sizeof(abort),
+			 clock_deadline_ns(LAST_WORDS_MS), &error);
+	let_go(donor, donation);
+}
+
+/* True: it has said where to. */
+static bool hear(const struct donor *donor, struct donation *donation)
 {
 	struct peer *peer = donation->peer;
 	const struct update_pair pair = {.name = peer->name,
@@ -76,14 +94,15 @@ static int hear(const struct donor *donor, struct donation *donation)
 	    signal.sequence != donation->seen) {
 		donation->seen = signal.sequence;
 		if (update_read_accept(&signal, &pair, &donation->accept, &error)) {
-			drop(donor, donation, &error);
-			return 0;
+			give_up(donor, donation, error.text);
+			return false;
 		}
 	}
-	if (donation->accept.min_version > donor->version)
-		donation->over = true; /* it has no use for that one any more */
-	return !donation->over && donation->accept.opening &&
-	       donation->accept.max_version >= donor->version;
+	if (donation->accept.min_version > donor->version) {
+		give_up(donor, donation, "it has no use for that one any more");
+		return false;
+	}
+	return donation->accept.opening && donation->accept.max_version >= donor->version;
 }
 
 static struct transport_remote *remote_of(const struct peer *peer, uint32_t region)
@@ -131,24 +150,22 @@ static int write_part(const struct donor *donor, struct donation *donation, uint
 	return 0;
 }
 
-/* Of what is shown, once for all who are sent it. */
-static int sum_all(struct donor *donor, uint32_t copy, struct error *error)
+/* Of what is shown, up to that parameter, once for all who are sent it. */
+static int sum_to(struct donor *donor, uint32_t copy, size_t count, struct error *error)
 {
-	const struct params *params = donor->epoch->options.params;
-	const struct layout *layout = donor->epoch->options.layout;
-	uint64_t *sums;
-	int rc = 0;
+	size_t all = donor->epoch->options.params->count;
+	int rc = donor->sums
+			 ? 0
+			 : transport_region_allocate(donor->epoch->options.domain,
+						     all * sizeof(uint64_t), &donor->sums, error);
 
-	if (!donor->sums)
-		rc = transport_region_allocate(donor->epoch->options.domain,
-					       params->count * sizeof(*sums), &donor->sums, error);
-	if (rc)
+	if (rc || count <= donor->summed)
 		return rc;
-	sums = transport_region_memory(donor->sums);
-	for (size_t id = 0; id < params->count; id++)
-		sums[id] = pack_piece_sum(params_memory(params, copy, id), layout->params[id].bytes,
-					  layout->params[id].bytes);
-	return 0;
+	rc = copy_sums(donor->epoch, copy, false, donor->summed, count - donor->summed,
+		       transport_region_memory(donor->sums), error);
+	if (!rc)
+		donor->summed = count;
+	return rc;
 }
 
 static int end(struct donor *donor, struct donation *donation, uint32_t copy, struct error *error)
@@ -170,7 +187,7 @@ static int end(struct donor *donor, struct donation *donation, uint32_t copy, st
 		end.sums = end.pieces;
 		if (!remote)
 			return no_region(peer, accept->sums_region, error);
-		rc = donor->sums ? 0 : sum_all(donor, copy, error);
+		rc = sum_to(donor, copy, count, error);
 		if (!rc)
 			rc = transport_write(peer->endpoint, transport_region_memory(donor->sums),
 					     donor->sums, remote, accept->sums_offset,
@@ -190,15 +207,14 @@ static void say_sent(const struct donor *donor, const struct donation *donation)
 		 seconds_text(clock_ns() - donation->began_ns, took));
 }
 
-/* What lies here is another version, or none: the newcomer has that of trainers next. */
-static int refuse(const struct donor *donor, const struct donation *donation, struct error *error)
+/* Beside the bytes, so that no step takes long; a device has them in one launch. */
+static int sum_so_far(struct donor *donor, const struct donation *donation, uint32_t copy,
+		      struct error *error)
 {
-	struct update_abort abort = {.opening = donation->accept.opening,
-				     .version = donor->version,
-				     .why = "it does not hold that version any more"};
-
-	return transport_signal(donation->peer->endpoint, UPDATE_ABORT, &abort, sizeof(abort),
-				clock_deadline_ns(donor->epoch->wait_ms), error);
+	if (donation->accept.sums_region == UINT32_MAX ||
+	    params_on_device(donor->epoch->options.params))
+		return 0;
+	return sum_to(donor, copy, donation->param, error);
 }
 
 /* One step of one of them, which has said where to. */
@@ -209,16 +225,18 @@ static int send(struct donor *donor, struct donation *donation, struct error *er
 	if (!donation->began_ns)
 		donation->began_ns = clock_ns();
 	if (copy < 0) {
-		donation->over = true;
-		return refuse(donor, donation, error);
+		give_up(donor, donation, "this rank does not hold that version any more");
+		return 0;
 	}
-	if (donation->param < donor->epoch->options.params->count)
-		return write_part(donor, donation, (uint32_t)copy, error);
+	if (donation->param < donor->epoch->options.params->count) {
+		rc = write_part(donor, donation, (uint32_t)copy, error);
+		return rc ? rc : sum_so_far(donor, donation, (uint32_t)copy, error);
+	}
 	rc = end(donor, donation, (uint32_t)copy, error);
 	if (rc)
 		return rc;
-	donation->over = true;
 	say_sent(donor, donation);
+	let_go(donor, donation);
 	return 0;
 }
 
@@ -232,38 +250,42 @@ static bool is_the_hosts(const struct donation *donation, const struct error *er
 	       !transport_progress(donation->peer->endpoint, &done, &why);
 }
 
+static bool is_gone(const struct donor *donor, const struct peer *peer)
+{
+	struct error why;
+
+	return peer->gone || control_have_left(donor->health->control, peer->plan->member, 1) ||
+	       peer_check_alive(peer, &why);
+}
+
 /* 1: something was done; 0: this one is waited for, or over. */
 static int step(struct donor *donor, struct donation *donation, struct error *error)
 {
-	struct peer *peer = donation->peer;
 	struct error why;
 	int rc;
 
 	if (donation->over)
 		return 0;
-	if (control_have_left(donor->health->control, peer->plan->member, 1))
-		peer->gone = true;
-	if (peer->gone || peer_check_alive(peer, &why)) {
-		drop(donor, donation, &why);
+	if (is_gone(donor, donation->peer)) {
+		let_go(donor, donation);
 		return 1;
 	}
-	if (!hear(donor, donation)) {
-		if (!donation->over && clock_ns() >= donor->until_ns) {
-			error_set(&why, ERROR_TIMEOUT,
-				  "it did not come to weft_update_wait for it in %u ms, half of "
-				  "the update timeout",
-				  donor->epoch->wait_ms / 2);
-			drop(donor, donation, &why);
-		}
-		return donation->over;
+	if (clock_ns() >= donor->until_ns) {
+		error_set(&why, ERROR_TIMEOUT,
+			  "not within %u ms, three quarters of the update timeout",
+			  donor->epoch->wait_ms / 4 * 3);
+		give_up(donor, donation, why.text);
+		return 1;
 	}
+	if (!hear(donor, donation))
+		return donation->over;
 	rc = send(donor, donation, &why);
 	if (rc && is_the_hosts(donation, &why)) {
 		*error = why;
 		return rc;
 	}
 	if (rc)
-		drop(donor, donation, &why);
+		give_up(donor, donation, why.text);
 	return 1;
 }
 
@@ -284,12 +306,39 @@ static int run_all(struct donor *donor, bool *left, struct error *error)
 	return any;
 }
 
-int donor_run(struct donor *donor, bool block, struct error *error)
+/* There is more to do at once, or something to wait for. */
+static int try_again(const struct donor *donor, bool at_once)
+{
+	if (at_once)
+		watch_tell(donor->watch);
+	else
+		watch_deadline(donor->watch, donor->until_ns);
+	return WEFT_AGAIN;
+}
+
+static int late(const struct donor *donor, struct error *error)
+{
+	size_t i = 0;
+
+	while (i + 1 < donor->count && donor->donations[i].over)
+		i++;
+	return error_set(
+		error, ERROR_TIMEOUT,
+		"this rank sends version %llu to %s before it takes another one; raise the "
+		"update timeout (--update-timeout) if this is expected",
+		(unsigned long long)donor->version, donor->donations[i].peer->name);
+}
+
+int donor_run(struct donor *donor, uint32_t timeout_ms, bool block, struct error *error)
 {
 	bool left = donor->count != 0;
+	uint64_t deadline;
 
-	if (left && !donor->until_ns)
-		donor->until_ns = clock_deadline_ns(donor->epoch->wait_ms / 2);
+	if (!left)
+		return 0;
+	deadline = clock_deadline_ns(timeout_ms ? timeout_ms : donor->epoch->wait_ms);
+	if (!donor->until_ns)
+		donor->until_ns = clock_deadline_ns(donor->epoch->wait_ms / 4 * 3);
 	while (left) {
 		int rc = health_check(donor->health, error);
 
@@ -297,13 +346,10 @@ int donor_run(struct donor *donor, bool block, struct error *error)
 			rc = run_all(donor, &left, error);
 		if (rc < 0)
 			return rc;
-		if (left && !block) {
-			if (rc)
-				watch_tell(donor->watch); /* it has more to do at once */
-			else
-				watch_deadline(donor->watch, donor->until_ns);
-			return WEFT_AGAIN;
-		}
+		if (left && !block)
+			return try_again(donor, rc);
+		if (left && clock_ns() >= deadline)
+			return late(donor, error);
 		if (left && !rc)
 			donor->signals =
 				transport_signal_wait(donor->epoch->options.domain, donor->signals,

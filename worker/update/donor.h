@@ -10,8 +10,9 @@
  *       counts, verifies, publishes 7  ◄─────────── END opening 1, version 7, all bytes, a checksum each
  *       and from then on waits for trainers         opens its memory for 8
  *
- * Nothing of a newcomer ends a donor: one that is gone, or does not take the version in half of the update timeout, is gone on
- * without, and the controller told.
+ * Nothing of a newcomer ends a donor, and nothing of a donor a newcomer: what is not there in three quarters of the update timeout, or
+ * cannot be sent, is given up with a word (ABORT), and the newcomer waits for trainers' next version. Trainers wait for that time
+ * longer than else until all have accepted it (executor_is_patient), and leave out who does not.
  */
 #ifndef WORKER_UPDATE_DONOR_H
 #define WORKER_UPDATE_DONOR_H
@@ -44,6 +45,7 @@ struct donor {
 	struct donation *donations;
 	size_t count;                    /* 0: all is sent */
 	struct transport_region *sums;   /* of what is shown, by parameter; NULL: nobody has asked */
+	size_t summed;                   /* so many of them */
 	uint64_t signals;                /* of the domain, seen */
 	uint64_t until_ns;               /* 0: not run yet */
 };
@@ -51,8 +53,9 @@ struct donor {
 /* Takes hold of a connected epoch, if this rank is to send something by it. Whatever it returns, donor_close. */
 int donor_open(struct donor *donor, struct epoch *epoch, struct health *health, struct versions *versions,
 	       struct watch *watch, struct error *error);
-/* Sends what is left. Without block: a part, and WEFT_AGAIN. An error is the job's, or ERROR_INTERRUPTED. */
-int donor_run(struct donor *donor, bool block, struct error *error);
+/* Sends what is left. Without block: a part, and WEFT_AGAIN. An error is the job's, or ERROR_INTERRUPTED, or ERROR_TIMEOUT: of this
+ * call, timeout_ms 0: the plan's. */
+int donor_run(struct donor *donor, uint32_t timeout_ms, bool block, struct error *error);
 void donor_close(struct donor *donor);
 
 #endif

@@ -90,6 +90,12 @@ static int read_accept(struct sender *sender, uint32_t p, struct update_accept *
 	return 1;
 }
 
+static uint32_t accept_ms(const struct sender *sender, uint64_t version)
+{
+	return executor_is_patient(sender, version) ? sender->epoch->wait_ms
+						    : executor_wait_ms(sender);
+}
+
 /* Who has not accepted in time is gone on without, if somebody has, and the plan allows it. */
 static void drop_late(struct sender *sender, const struct call *call)
 {
@@ -107,7 +113,7 @@ static void drop_late(struct sender *sender, const struct call *call)
 			continue;
 		error_set(&late, ERROR_TIMEOUT, "update %llu: not accepted by %s for %.1f s",
 			  (unsigned long long)call->version, sender->epoch->peers[p].name,
-			  executor_wait_ms(sender) / 1000.0);
+			  accept_ms(sender, call->version) / 1000.0);
 		executor_drop(sender, p, &late);
 	}
 }
@@ -139,7 +145,8 @@ static int ask_begin(struct sender *sender, struct task *task, struct step *step
 	for (uint32_t p = 0; p < sender->epoch->peer_count && !rc; p++)
 		if (executor_serves(sender, p))
 			rc = ask_peer(sender, task, p, error);
-	if (!rc && event.now_ns >= sender->attempt.begin_ns + executor_wait_ms(sender) * 1000000ull)
+	if (!rc && event.now_ns >= sender->attempt.begin_ns +
+					   accept_ms(sender, task->own->version) * 1000000ull)
 		drop_late(sender, task->own);
 	if (!rc)
 		*step = schedule_next(&sender->schedule, task, &event);
@@ -200,10 +207,10 @@ static int look(struct sender *sender, struct task *task, uint64_t *until_ns, st
 
 static void start_attempt(struct sender *sender, uint64_t version)
 {
-	uint64_t now = clock_ns();
+	uint64_t now = clock_ns(), wait_ms = sender->epoch->wait_ms;
 
-	sender->attempt = (struct attempt){true, version, now,
-					   now + (uint64_t)sender->epoch->wait_ms * 1000000u};
+	wait_ms *= executor_is_patient(sender, version) ? 2 : 1;
+	sender->attempt = (struct attempt){true, version, now, now + wait_ms * 1000000u};
 	watch_deadline(sender->watch, sender->attempt.deadline_ns);
 }
 
@@ -598,15 +605,14 @@ int sender_abort(struct sender *sender, const char *why, struct error *error)
 	return rc ? failed(sender, error) : 0;
 }
 
-int sender_check_between(struct sender *sender, struct error *error)
+int sender_check_between(struct sender *sender, const char *call, struct error *error)
 {
 	int rc = 0;
 
 	pthread_mutex_lock(&sender->lock);
 	if (sender->epoch && sender->schedule.state != UPDATE_CLOSED)
-		rc = error_set(error, ERROR_STATE,
-			       "weft_update_repeat: update %llu is open; end or abort it first",
-			       (unsigned long long)sender->schedule.version);
+		rc = error_set(error, ERROR_STATE, "%s: update %llu is open; end or abort it first",
+			       call, (unsigned long long)sender->schedule.version);
 	pthread_mutex_unlock(&sender->lock);
 	return rc;
 }

@@ -28,7 +28,7 @@ int sender_drain(struct sender *sender, struct error *error);
 int sender_end(struct sender *sender, struct error *error);
 int sender_abort(struct sender *sender, const char *why, struct error *error);
 /* ERROR_STATE in the midst of an update. */
-int sender_check_between(struct sender *sender, struct error *error);
+int sender_check_between(struct sender *sender, const char *call, struct error *error);
 int sender_replay(struct sender *sender, uint64_t version, struct error *error);
 
 /* That path to that peer does not work: it is gone on without, if the plan allows it. */

@@ -43,6 +43,10 @@ static int read_signal(struct waiter *waiter, uint32_t p, bool ends, struct hear
 	    signal.sequence == waiter->seen[p] || (ends && signal.tag == UPDATE_LANDED))
 		return 0;
 	waiter->seen[p] = signal.sequence;
+	if (waiter_hears_no_copy(waiter, &signal)) {
+		*event = (struct receive_event){.kind = RECEIVE_GONE, .peer = p};
+		return 1;
+	}
 	*event = (struct receive_event){.kind = RECEIVE_SIGNAL,
 					.peer = p,
 					.end = &heard->end,
@@ -452,17 +456,13 @@ static bool never_comes(struct waiter *waiter, struct heard *heard, struct recei
 	struct control *control = waiter->health->control;
 	uint64_t version = receiver->min_version;
 
-	if (!control ||
-	    (waiter->copies ? !receive_is_alone(receiver)
-			    : version > control_over(control) ||
-				      !(waiter->started_over || receive_is_alone(receiver))))
+	if (!control || version > control_over(control) ||
+	    !(waiter->started_over || receive_is_alone(receiver)))
 		return false;
 	receiver->past = version > receiver->past ? version : receiver->past;
 	error_set(&heard->error, ERROR_ABORTED,
-		  "update %llu was given up: %s to send it %s left the job",
-		  (unsigned long long)version,
-		  waiter->copies ? "the rank that was" : "trainers that were",
-		  waiter->copies ? "has" : "have");
+		  "update %llu was given up: trainers that were to send it have left the job",
+		  (unsigned long long)version);
 	*event = (struct receive_event){.kind = RECEIVE_FAILED, .error = &heard->error};
 	return true;
 }
@@ -501,7 +501,7 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 			return stop(waiter);
 		if (step.kind != RECEIVE_WAIT && step.kind != RECEIVE_MEET)
 			event = act(waiter, &step, &heard);
-		else if (step.kind == RECEIVE_MEET && waiter->started_over &&
+		else if (step.kind == RECEIVE_MEET && waiter->started_over && !waiter->copies &&
 			 never_comes(waiter, &heard, &event))
 			;
 		else if (step.kind == RECEIVE_MEET && meet(waiter, &step, &heard, &event))
@@ -516,7 +516,8 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 			;
 		else if (pauses(waiter, waiter->receiver.wanted))
 			return stop(waiter);
-		else if (never_comes(waiter, &heard, &event))
+		else if (waiter->copies ? waiter_copy_never_comes(waiter, &heard.error, &event)
+					: never_comes(waiter, &heard, &event))
 			;
 		else if (clock_ns() >= step.until_ns)
 			event.now_ns = clock_ns();
@@ -597,31 +598,10 @@ static int wait_once(struct waiter *waiter, uint64_t version, uint32_t timeout_m
 	return rc;
 }
 
-/* Shown, prepared for the host to show, or past. */
-static bool copy_is_over(struct waiter *waiter)
-{
-	uint64_t version = waiter->copies;
-
-	return waiter->receiver.phase == RECEIVE_CLOSED &&
-	       (waiter->receiver.past >= version || waiter->versions->prepared >= version ||
-		versions_published(waiter->versions) >= version);
-}
-
 int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
 		uint64_t *published, struct error *error)
 {
-	/* who asks for a later version takes the copy all the same, which may be on its way */
-	bool later = version > waiter->copies;
-	int rc = 0, turned;
+	int rc = waiter_begin_copy(waiter, version, block, error);
 
-	if (waiter->copies) {
-		rc = wait_once(waiter, later ? waiter->copies : version, timeout_ms, block,
-			       published, error);
-		turned = copy_is_over(waiter) ? waiter_turn_to_trainers(waiter, error) : 0;
-		if (turned)
-			return turned;
-		if (!later || waiter->copies || (rc && rc != -(int)ERROR_ABORTED))
-			return rc;
-	}
-	return wait_once(waiter, version, timeout_ms, block, published, error);
+	return rc ? rc : wait_once(waiter, version, timeout_ms, block, published, error);
 }

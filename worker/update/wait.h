@@ -44,6 +44,16 @@ struct base {
 	uint64_t *given;           /* and in which that was said to it */
 };
 
+/* Whom a version is waited for: so many of the epoch's peers, and what is known of each of them. */
+struct sources {
+	struct peer *from;
+	size_t count;
+	struct receive_peer *peers;
+	struct receive_link *links;
+	uint64_t *seen;            /* sequence of the signal handled last */
+	struct taking *taking;
+};
+
 struct waiter {
 	struct epoch *epoch;       /* held */
 	struct health *health;
@@ -52,15 +62,19 @@ struct waiter {
 	struct post_load post_load;
 	struct receiver receiver;
 	struct pool pool;          /* of all arrays here */
-	uint64_t copies;           /* a rank of another engine sends this version here: until it has, it is who is waited for. 0:
-				      trainers are */
-	struct peer *from;         /* who is: so many of the epoch's peers; and by peer: */
+	struct sources trainers, donor; /* the rank of another engine that sends what it shows here, if one does */
+	uint64_t copies;           /* so: that version, of which the donor is waited for, and not trainers; 0: they are */
+	uint64_t copy_until_ns;    /* and so long; 0: not begun */
+	bool copy_used;            /* it has ended it, or given it up: it writes here no more */
+	bool copy_unwanted;        /* this rank has given it up, or asked for a later one */
+	/* of who is waited for, as in its struct sources */
+	struct peer *from;
 	size_t from_count;
 	struct receive_peer *peers;
 	struct receive_link *links;
-	uint64_t *seen;            /* sequence of the signal handled last */
+	uint64_t *seen;
 	struct taking *taking;
-	uint64_t *mates_seen;
+	uint64_t *mates_seen;      /* sequence of the signal of a mate handled last */
 	bool untold;               /* what was taken last its trainer was not reached to be told */
 	struct committer committer; /* of the epoch's mates, if it has any */
 	struct commit_link *mates;
@@ -86,8 +100,17 @@ struct waiter {
 int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *health,
 		struct versions *versions, struct watch *watch, struct error *error);
 void waiter_close(struct waiter *waiter);
-/* The copy is here, or never comes: trainers are waited for from now on. No wait is in progress. */
-int waiter_turn_to_trainers(struct waiter *waiter, struct error *error);
+/* wait_copy.c, of what a rank of another engine sends here. Before a wait for `version`: where it is here, or not wanted, trainers are
+ * waited for from now on; or, without block, WEFT_AGAIN: the donor may still write. */
+int waiter_begin_copy(struct waiter *waiter, uint64_t version, bool block, struct error *error);
+/* That is the donor's word that it sends nothing any more. */
+bool waiter_hears_no_copy(struct waiter *waiter, const struct transport_signal *signal);
+/* The donor was told where to write, and has said neither that all is there nor that nothing comes. */
+bool waiter_may_be_copied(const struct waiter *waiter);
+/* It has said so, is gone, or has had its time: *event. */
+bool waiter_copy_never_comes(struct waiter *waiter, struct error *error, struct receive_event *event);
+/* wait_open.c: from now on those are waited for. */
+void waiter_use(struct waiter *waiter, const struct sources *sources);
 /* weft_update_wait, or, without block, weft_update_try_wait: WEFT_AGAIN when there is more to come.
  * Version 0 is the next one; *published may be NULL. WAITER_PAUSES: the job is to make that pause, and nothing is on its way
  * to this rank that it waits for. */

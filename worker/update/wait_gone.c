@@ -33,21 +33,26 @@ bool waiter_lacks_peer(struct waiter *waiter)
 	return any;
 }
 
-/* The engine of one that sends a copy is none of this rank's business: without the copy trainers send the next version. */
 bool waiter_fails_by(struct waiter *waiter, struct peer *peer, const struct error *why)
 {
+	bool donor = peer == waiter->epoch->copied_from;
+
+	if (peer->gone && donor)
+		return false;
+	if (donor) { /* its engine is none of this rank's business: without it trainers send the next version */
+		peer->gone = true;
+		log_warn("%s: %s does not send its version: %s", waiter->epoch->options.name,
+			 peer->name, why->text);
+		return false;
+	}
 	if (!waiter->epoch->plan->continues || !waiter->health->control ||
 	    !peer_explains(why->code))
 		return true;
 	if (peer->gone)
 		return false;
 	peer->gone = true;
-	if (peer == waiter->epoch->copied_from)
-		log_warn("%s: %s does not send its version: %s", waiter->epoch->options.name,
-			 peer->name, why->text);
-	else
-		control_drop(waiter->health->control, peer->plan->member, why,
-			     versions_published(waiter->versions));
+	control_drop(waiter->health->control, peer->plan->member, why,
+		     versions_published(waiter->versions));
 	return false;
 }
 
@@ -89,7 +94,9 @@ int waiter_fence_gone(struct waiter *waiter, uint32_t timeout_ms, struct error *
 		struct error why;
 		int rc = 0;
 
-		if (!peer->gone || !peer->endpoint)
+		if (!peer->gone || !peer->endpoint ||
+		    (p >= epoch->peer_count &&
+		     !(peer == epoch->copied_from && waiter_may_be_copied(waiter))))
 			continue;
 		do
 			rc = transport_endpoint_fence(peer->endpoint, deadline, &why);

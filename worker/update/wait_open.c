@@ -40,29 +40,41 @@ static int open_device(struct waiter *waiter, struct error *error)
 	return !rc && epoch->sums ? waiter_open_sums(waiter, error) : rc;
 }
 
-/* Whom a version is waited for from now on. */
-static int wait_for(struct waiter *waiter, struct peer *from, size_t count, struct error *error)
+static int open_sources(struct waiter *waiter, struct sources *sources, struct peer *from,
+			size_t count, struct error *error)
 {
-	waiter->from = from;
-	waiter->from_count = count;
-	waiter->heard = 0;
-	waiter->peers = pool_array(&waiter->pool, count, sizeof(*waiter->peers));
-	waiter->links = pool_array(&waiter->pool, count, sizeof(*waiter->links));
-	waiter->seen = pool_array(&waiter->pool, count, sizeof(*waiter->seen));
-	waiter->taking = pool_array(&waiter->pool, count, sizeof(*waiter->taking));
-	if (!pool_ok(&waiter->pool))
-		return memory_error(error, "preparing updates", count * sizeof(*waiter->links));
+	struct pool *pool = &waiter->pool;
+
+	*sources = (struct sources){.from = from,
+				    .count = count,
+				    .peers = pool_array(pool, count, sizeof(*sources->peers)),
+				    .links = pool_array(pool, count, sizeof(*sources->links)),
+				    .seen = pool_array(pool, count, sizeof(*sources->seen)),
+				    .taking = pool_array(pool, count, sizeof(*sources->taking))};
+	if (!pool_ok(pool))
+		return memory_error(error, "preparing updates", count * sizeof(*sources->links));
 	for (size_t p = 0; p < count; p++)
-		waiter->peers[p] = (struct receive_peer){
+		sources->peers[p] = (struct receive_peer){
 			from[p].name,	      from[p].plan->bytes,
 			from[p].plan->pieces, transport_endpoint_path(from[p].endpoint),
 			from[p].landed,	      from[p].landed_bytes,
 			from[p].deltas};
-	receiver_init(&waiter->receiver, waiter->peers, count, waiter->links, waiter->epoch->digest,
-		      waiter->epoch->sums);
+	return 0;
+}
+
+void waiter_use(struct waiter *waiter, const struct sources *sources)
+{
+	waiter->from = sources->from;
+	waiter->from_count = sources->count;
+	waiter->peers = sources->peers;
+	waiter->links = sources->links;
+	waiter->seen = sources->seen;
+	waiter->taking = sources->taking;
+	waiter->heard = 0;
+	receiver_init(&waiter->receiver, sources->peers, sources->count, sources->links,
+		      waiter->epoch->digest, waiter->epoch->sums);
 	if (waiter->epoch->mate_count)
 		receiver_meets(&waiter->receiver, waiter->epoch->options.params->landing);
-	return 0;
 }
 
 int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *health,
@@ -74,11 +86,15 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 	waiter->health = health;
 	waiter->versions = versions;
 	waiter->watch = watch;
-	waiter->copies = epoch->copied_from ? epoch->plan->copy : 0;
-	rc = waiter->copies ? wait_for(waiter, epoch->copied_from, 1, error)
-			    : wait_for(waiter, epoch->peers, epoch->peer_count, error);
+	waiter->copies = epoch->copied_from ? epoch->copy : 0;
+	waiter->copy_until_ns = 0;
+	waiter->copy_used = waiter->copy_unwanted = false;
+	rc = open_sources(waiter, &waiter->trainers, epoch->peers, epoch->peer_count, error);
+	if (!rc && waiter->copies)
+		rc = open_sources(waiter, &waiter->donor, epoch->copied_from, 1, error);
 	if (rc)
 		return rc;
+	waiter_use(waiter, waiter->copies ? &waiter->donor : &waiter->trainers);
 	waiter->receiver.past = waiter->past;
 	waiter->mates_past = 0;
 	/* who comes in, and who had given that version up and is sent it once more */
@@ -89,16 +105,6 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 	if (!rc)
 		rc = waiter_base_open(waiter, error);
 	return rc ? rc : waiter_meets_open(waiter, error);
-}
-
-int waiter_turn_to_trainers(struct waiter *waiter, struct error *error)
-{
-	uint64_t past = waiter->receiver.past;
-	int rc = wait_for(waiter, waiter->epoch->peers, waiter->epoch->peer_count, error);
-
-	waiter->receiver.past = past > waiter->copies ? past : waiter->copies;
-	waiter->copies = 0;
-	return rc;
 }
 
 void waiter_close(struct waiter *waiter)

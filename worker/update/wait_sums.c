@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "pack/pack.h"
+#include "worker/update/copy_sums.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -102,37 +103,39 @@ static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint6
 }
 
 /* Whole parameters, against what the rank that sent them says; how many differ. */
-static size_t verify_copy(const struct waiter *waiter, uint64_t version, struct error *error)
+static int verify_copy(const struct waiter *waiter, uint64_t version, size_t *wrong,
+		       struct error *error)
 {
 	const struct epoch *epoch = waiter->epoch;
-	const struct layout *layout = epoch->options.layout;
-	size_t wrong = 0;
+	const struct tensor_info *params = epoch->options.layout->params;
+	const uint64_t *sent = epoch->receive.sums + waiter->from->first_piece;
+	size_t count = epoch->options.layout->param_count;
+	uint64_t *here = memory_zalloc(count, sizeof(*here));
+	int rc = here ? copy_sums(epoch, waiter->copy, true, 0, count, here, error)
+		      : memory_error(error, "checksums of parameters", count * sizeof(*here));
 
-	for (size_t k = 0; k < layout->param_count; k++) {
-		const struct tensor_info *param = &layout->params[k];
-		uint64_t sum = pack_piece_sum(params_landed(epoch->options.params, waiter->copy, k),
-					      param->bytes, param->bytes);
-		uint64_t sent = epoch->receive.sums[waiter->from->first_piece + k];
-
-		if (sum != sent && !wrong++)
+	for (size_t k = 0; k < count && !rc; k++)
+		if (here[k] != sent[k] && !(*wrong)++)
 			error_set(
 				error, ERROR_CHECKSUM,
 				"update %llu: parameter %s, as %s shows it, differs here: checksum "
 				"%016llx here, %016llx sent",
-				(unsigned long long)version, param->name, waiter->from->name,
-				(unsigned long long)sum, (unsigned long long)sent);
-	}
-	return wrong;
+				(unsigned long long)version, params[k].name, waiter->from->name,
+				(unsigned long long)here[k], (unsigned long long)sent[k]);
+	memory_free(here);
+	return rc;
 }
 
 /* Kernels see what NICs wrote: those that sum here, and those of whoever is told of the version. */
-static int flush(const struct epoch *epoch, struct error *error)
+static int flush(const struct waiter *waiter, struct error *error)
 {
-	if (!params_on_device(epoch->options.params))
+	const struct params *params = waiter->epoch->options.params;
+
+	if (!params_on_device(params))
 		return 0;
-	for (size_t p = 0; p < epoch->peer_count; p++)
-		if (transport_endpoint_caps(epoch->peers[p].endpoint)->gpu_direct)
-			return device_flush(epoch->options.params->device, error);
+	for (size_t p = 0; p < waiter->from_count; p++)
+		if (transport_endpoint_caps(waiter->from[p].endpoint)->gpu_direct)
+			return device_flush(params->device, error);
 	return 0;
 }
 
@@ -140,14 +143,14 @@ int waiter_verify(struct waiter *waiter, uint64_t version, struct error *error)
 {
 	uint64_t begin = clock_ns();
 	size_t wrong = 0, pieces = waiter->epoch->plan->row_count;
-	int rc = flush(waiter->epoch, error);
+	int rc = flush(waiter, error);
 
-	if (!rc && waiter->sums.device)
+	if (!rc && waiter->copies && waiter->epoch->sums)
+		rc = verify_copy(waiter, version, &wrong, error);
+	else if (!rc && waiter->sums.device)
 		rc = sums_run(&waiter->sums, waiter->copy * pieces, pieces, error);
 	if (rc)
 		return rc;
-	if (waiter->epoch->sums && waiter->copies)
-		wrong = verify_copy(waiter, version, error);
 	for (size_t p = 0; p < waiter->epoch->peer_count && waiter->epoch->sums && !waiter->copies;
 	     p++)
 		for (uint32_t k = 0; k < waiter->epoch->peers[p].plan->pieces; k++)
