@@ -80,8 +80,8 @@ class Controller:
                  key_file: "Optional[str | os.PathLike[str]]" = None, insecure: bool = False, job: Optional[str] = None,
                  policy: Optional[str] = None, order: Optional[str] = None, commit: Optional[str] = None,
                  on_loss: Optional[str] = None, engines_min: Optional[int] = None,
-                 catch_up_from: Optional[str] = None, delta: bool = False, orphan_s: Optional[float] = None, topology: Optional[str] = None,
-                 dump: "Optional[str | os.PathLike[str]]" = None, restarts: Optional[int] = None,
+                 catch_up_from: Optional[str] = None, delta: bool = False, orphan_s: Optional[float] = None,
+                 topology: Optional[str] = None, dump: "Optional[str | os.PathLike[str]]" = None, restarts: Optional[int] = None,
                  sessions_max: Optional[int] = None, join_timeout_s: Optional[float] = None,
                  exchange_timeout_s: Optional[float] = None, update_timeout_s: Optional[float] = None,
                  heartbeat_s: Optional[float] = None, lost_after_s: Optional[float] = None, _remove_key: bool = False):

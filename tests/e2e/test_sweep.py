@@ -9,6 +9,7 @@ import pathlib
 import random
 import time
 
+import endure
 import job as jobs
 
 KILLS = int(os.environ.get("WEFT_SWEEP_KILLS", "200"))
@@ -259,3 +260,9 @@ def command_line(path):
         return (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return ""
+
+
+def test_endure__the_others_go_on_whoever_is_killed_and_another_process_takes_the_place(tmp_path, capsys):
+    count = max(8, KILLS // 8)
+    endure.endure(tmp_path, count, SEED, endure.NETWORKS["list"])
+    assert f"{count} losses, 0 wrong" in capsys.readouterr().out

@@ -27,10 +27,10 @@ def heard(worker):
 
 
 @contextlib.contextmanager
-def begun_with_one_engine():
+def begun_with_one_engine(**options):
     """The controller's address, a trainer and the first of three engines of a rank, the only one that is here."""
     with contextlib.ExitStack() as stack:
-        running = weft.Controller(train="world=1", infer="engines=3,tp=1", on_loss="continue", engines_min=1)
+        running = weft.Controller(train="world=1", infer="engines=3,tp=1", on_loss="continue", engines_min=1, **options)
         stack.callback(running.stop)
         trainer = stack.enter_context(weft.Trainer(running.address, 0, update_timeout_s=SECONDS))
         trainer.declare_tensor(Q)
@@ -42,11 +42,11 @@ def begun_with_one_engine():
 
 
 @contextlib.contextmanager
-def two_engines(update_timeout_s=SECONDS):
+def two_engines(update_timeout_s=SECONDS, **options):
     """The controller's address, a trainer and two engines of a rank, which are at version 1. The trainer and engine 0 are closed
     at the end."""
     with contextlib.ExitStack() as stack:
-        running = weft.Controller(train="world=1", infer="engines=2,tp=1", on_loss="continue")
+        running = weft.Controller(train="world=1", infer="engines=2,tp=1", on_loss="continue", **options)
         stack.callback(running.stop)
         trainer = stack.enter_context(weft.Trainer(running.address, 0, update_timeout_s=update_timeout_s))
         trainer.declare_tensor(Q)

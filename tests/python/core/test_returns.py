@@ -72,7 +72,7 @@ def repeats(trainer, loops):
 
 @pytest.mark.parametrize("loops", [False, True], ids=["threads", "event loop"])
 def test_engine__that_comes_back_is_sent_the_last_version_by_a_trainer_with_nothing_new(loops):
-    with two_engines() as (address, trainer, (inference, other)):
+    with two_engines(catch_up_from="trainers") as (address, trainer, (inference, other)):
         fails(other)
         heard(trainer)
         assert trainer.repeat() == 0
@@ -95,6 +95,49 @@ def test_engine__that_comes_back_is_sent_the_last_version_by_a_trainer_with_noth
             trainer.publish(2, values(2))
             served.done()
             assert waits.done() == 2
+
+
+def admits(trainer, loops, joins):
+    """Lets in who waits, with nothing to send; until that one is in."""
+    while joins.is_alive():
+        if loops:
+            asyncio.run(trainer.admit_async())
+        else:
+            trainer.admit()
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("loops", [False, True], ids=["threads", "event loop"])
+def test_engine__that_comes_back_is_sent_the_last_version_by_another_engine(loops):
+    with two_engines() as (address, trainer, (inference, other)):
+        fails(other)
+        heard(trainer)
+        trainer.admit()  # nobody waits
+        waits = Thread(lambda: asyncio.run(inference.wait_async(2)) if loops else inference.wait(2))
+        with engine(address, 1) as again:
+            joins = Thread(again.join, SECONDS)
+            admits(trainer, loops, joins)
+            joins.done()
+            assert again.next_version == 1 and trainer.repeat() == 0
+            shows(again, 1)
+            assert inference.published == 1 and trainer.stats()["updates"] == 1
+            served = Thread(shows, again, 2)
+            trainer.publish(2, values(2))
+            served.done()
+            assert waits.done() == 2
+
+
+def test_admit__of_a_trainer_in_an_update_is_refused():
+    with two_engines() as (_, trainer, (inference, other)):
+        waits = [Thread(worker.wait, 2) for worker in (inference, other)]
+        trainer.begin(2)
+        with pytest.raises(weft.StateError, match="weft_update_admit: update 2 is open"):
+            trainer.admit()
+        trainer.abort("no more of it")
+        for wait in waits:
+            with pytest.raises(weft.Aborted):
+                wait.done()
+        other.close()
 
 
 def test_engine__that_declares_another_layout_comes_back_with_it():
@@ -164,7 +207,7 @@ def test_engine__that_declares_its_parameters_in_another_order_has_each_in_its_p
 
 @pytest.mark.parametrize("loops", [False, True], ids=["threads", "event loop"])
 def test_engine__that_was_not_here_at_the_beginning_comes_in_and_is_all_that_is_left(loops):
-    with begun_with_one_engine() as (address, trainer, first):
+    with begun_with_one_engine(catch_up_from="trainers") as (address, trainer, first):
         all_at(trainer, first, 1)
         assert trainer.losses == first.losses == ()
         waits = Thread(first.wait, 2)
