@@ -174,14 +174,14 @@ static int take_plan(struct weft_worker *worker, struct error *error)
 static int follow(struct weft_worker *worker, uint32_t wait_ms, uint64_t deadline_ns,
 		  enum control_request *request, struct error *error)
 {
-	const struct message_plan *plan = NULL;
-	const struct message_peers *peers = NULL;
+	struct message_plan plan;
+	struct message_peers peers;
 
 	switch (*request = control_next(worker->control, wait_ms, &plan, &peers)) {
 	case CONTROL_OPEN:
-		return open_endpoints(worker, plan, error);
+		return open_endpoints(worker, &plan, error);
 	case CONTROL_CONNECT:
-		return connect_endpoints(worker, peers, deadline_ns, error);
+		return connect_endpoints(worker, &peers, deadline_ns, error);
 	case CONTROL_RUN:
 		return epoch_probe(worker->epoch, deadline_ns, error);
 	case CONTROL_FAILED: /* health_check says why */

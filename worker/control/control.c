@@ -54,8 +54,9 @@ struct control {
 	/* under lock */
 	ARRAY(struct post) posts;
 	ARRAY(struct control_gone) gone;
-	const struct message_plan *plan;
-	const struct message_peers *peers;
+	struct message_plan plan;   /* to be opened, where opens, */
+	struct message_peers peers; /* and connected */
+	bool opens, connects;
 	enum worker_state state;
 	struct message_pause asked;
 	bool paused;	  /* the host is, and no plan has come since */
@@ -99,15 +100,17 @@ static void publish(struct control *control, const struct action *action)
 {
 	pthread_mutex_lock(&control->lock);
 	if (action->type == WORKER_ACTION_OPEN) {
-		control->plan = action->plan;
-		control->peers = NULL; /* of an older attempt */
+		control->plan = *action->plan;
+		control->opens = true;
+		control->connects = false; /* of an older attempt */
 		control->paused = false;
 		mark_back(control, action->plan);
 		atomic_store(&control->pause, 0);
 		if (control->role == ROLE_INFERENCE)
 			atomic_store(&control->begun, 0);
 	} else if (action->type == WORKER_ACTION_CONNECT) {
-		control->peers = action->peers;
+		control->peers = *action->peers;
+		control->connects = true;
 	} else if (action->type == WORKER_ACTION_PAUSE) {
 		control->asked = action->message.u.pause;
 		control->paused = false;
@@ -416,8 +419,7 @@ static bool wait_change(struct control *control, uint64_t deadline_ns)
 }
 
 enum control_request control_next(struct control *control, uint32_t wait_ms,
-				  const struct message_plan **plan,
-				  const struct message_peers **peers)
+				  struct message_plan *plan, struct message_peers *peers)
 {
 	uint64_t deadline = clock_deadline_ns(wait_ms);
 	enum control_request request = CONTROL_NOTHING;
@@ -426,15 +428,15 @@ enum control_request control_next(struct control *control, uint32_t wait_ms,
 	for (;;) {
 		if (control->state == WORKER_FAILED) {
 			request = CONTROL_FAILED;
-		} else if (control->plan) {
+		} else if (control->opens) {
 			request = CONTROL_OPEN;
 			*plan = control->plan;
-			control->attempt = control->plan->attempt;
-			control->plan = NULL;
-		} else if (control->peers) {
+			control->attempt = control->plan.attempt;
+			control->opens = false;
+		} else if (control->connects) {
 			request = CONTROL_CONNECT;
 			*peers = control->peers;
-			control->peers = NULL;
+			control->connects = false;
 		} else if (control->state == WORKER_RUN && !control->paused) {
 			request = CONTROL_RUN;
 		}

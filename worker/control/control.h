@@ -41,10 +41,10 @@ void control_attach(struct control *control, struct transport_domain *domain);
 /* Makes the core and starts the thread. What `options` points at must outlive the control. */
 int control_start(struct control *control, const struct worker_core_options *options,
 		  struct error *error);
-/* Waits up to wait_ms for the next request. plan and peers live until control_endpoints of another plan has been called. */
-enum control_request control_next(struct control *control, uint32_t wait_ms,
-				  const struct message_plan **plan,
-				  const struct message_peers **peers);
+/* Waits up to wait_ms for the next request. What plan and peers point at lives until control_endpoints of another plan has been called:
+ * there may be one while this one is still being connected. */
+enum control_request control_next(struct control *control, uint32_t wait_ms, struct message_plan *plan,
+				  struct message_peers *peers);
 /* Takes what endpoints owns. */
 int control_endpoints(struct control *control, struct message_endpoints *endpoints,
 		      struct error *error);

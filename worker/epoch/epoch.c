@@ -17,10 +17,8 @@ int epoch_open(struct epoch **out, const struct epoch_options *options,
 	if (!epoch)
 		return memory_error(error, "opening endpoints", sizeof(*epoch));
 	epoch->options = *options;
-	epoch->plan = plan;
-	epoch->digest = plan->digest;
-	epoch->copy = plan->copy;
-	epoch->row_count = plan->row_count;
+	epoch->own_plan = *plan;
+	epoch->plan = &epoch->own_plan;
 	epoch->sums = plan->checksums;
 	epoch->holders = 1;
 	epoch->wait_ms = options->update_timeout_ms ? options->update_timeout_ms

@@ -70,9 +70,8 @@ struct peer {
 
 struct epoch {
 	struct epoch_options options;
-	const struct message_plan *plan;   /* the control core's, which outlives it; when there is another plan, that one */
-	struct digest digest;              /* of its own, */
-	size_t row_count;                  /* and its rows */
+	struct message_plan own_plan;      /* what it points at is the control core's, and there until another plan is opened */
+	const struct message_plan *plan;   /* that */
 	bool sums;                         /* pieces are summed */
 	uint32_t wait_ms;                  /* default of waits inside updates */
 	struct peer *peers;                /* as plan->peers: those that bytes go to or come from, */
@@ -82,7 +81,6 @@ struct epoch {
 	size_t mate_count;                 /* them decides for it if its rank is lower, and it for the others */
 	size_t all_count;                  /* of peers; those left are ranks of other engines that this one sends what it shows, */
 	struct peer *copied_from;          /* or the one that sends it here; NULL: none does */
-	uint64_t copy;                     /* message_plan.copy */
 	struct transport_region *word;     /* where there are mates: see epoch_word */
 	struct send_plan send;             /* trainer */
 	struct receive_plan receive;       /* inference rank */

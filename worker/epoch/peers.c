@@ -338,7 +338,7 @@ static bool goes_without(struct epoch *epoch, struct peer *peer, const struct er
 		return false;
 	peer->gone = true;
 	log_warn("%s: no copy of version %llu goes from or to %s: %s", epoch->options.name,
-		 (unsigned long long)epoch->copy, peer->name, why->text);
+		 (unsigned long long)epoch->plan->copy, peer->name, why->text);
 	return true;
 }
 

@@ -185,7 +185,7 @@ static int open_homes(struct send_plan *plan, const struct epoch *epoch, struct 
 	rc = full_open(&plan->homes, places, plan->source_count, error);
 	if (rc || !plan->homes.bytes)
 		return rc;
-	if (kept->version && digest_equal(kept->digest, epoch->digest) &&
+	if (kept->version && digest_equal(kept->digest, epoch->plan->digest) &&
 	    digest_equal(kept->places, places_digest(places, plan->source_count)) &&
 	    (!epoch->sums || kept->sums)) {
 		plan->replica_region = kept->homes;
@@ -278,7 +278,7 @@ void send_plan_keep(struct epoch *epoch, uint64_t version, struct kept_replica *
 	if (!plan->full || !version || !plan->replica_region)
 		return;
 	*kept = (struct kept_replica){plan->replica_region, plan->sums_region, version,
-				      epoch->digest,
+				      epoch->plan->digest,
 				      places_digest(plan->homes.places, plan->homes.count)};
 	plan->replica_region = plan->sums_region = NULL;
 }

@@ -21,13 +21,13 @@ int donor_open(struct donor *donor, struct epoch *epoch, struct health *health,
 
 	for (size_t p = epoch->peer_count; p < epoch->all_count; p++)
 		count += epoch->peers[p].plan->copy == COPY_TO;
-	if (!count || !epoch->copy)
+	if (!count || !epoch->plan->copy)
 		return 0;
 	donor->epoch = epoch_hold(epoch);
 	donor->health = health;
 	donor->versions = versions;
 	donor->watch = watch;
-	donor->version = epoch->copy;
+	donor->version = epoch->plan->copy;
 	donor->donations = pool_array(&donor->pool, count, sizeof(*donor->donations));
 	if (!pool_ok(&donor->pool))
 		return memory_error(error, "preparing a copy for other engines",
@@ -84,7 +84,7 @@ static bool hear(const struct donor *donor, struct donation *donation)
 {
 	struct peer *peer = donation->peer;
 	const struct update_pair pair = {.name = peer->name,
-					 .plan = donor->epoch->digest,
+					 .plan = donor->epoch->plan->digest,
 					 .opening = donation->accept.opening,
 					 .copies = peer->theirs->copies};
 	struct transport_signal signal;
@@ -176,7 +176,7 @@ static int end(struct donor *donor, struct donation *donation, uint32_t copy, st
 	size_t count = donor->epoch->options.params->count;
 	struct update_end end = {.opening = accept->opening,
 				 .version = donor->version,
-				 .plan = donor->epoch->digest,
+				 .plan = donor->epoch->plan->digest,
 				 .bytes = donation->bytes,
 				 .pieces = (uint32_t)count};
 	int rc = 0;

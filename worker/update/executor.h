@@ -97,7 +97,7 @@ int executor_go(struct sender *sender, struct task *task);
 /* Ranks that send another one what they show accept the next version when that is done. */
 static inline bool executor_is_patient(const struct sender *sender, uint64_t version)
 {
-	return sender->epoch->copy && version == sender->epoch->copy + 1;
+	return sender->epoch->plan->copy && version == sender->epoch->plan->copy + 1;
 }
 
 static inline uint32_t executor_wait_ms(const struct sender *sender)

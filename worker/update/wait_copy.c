@@ -66,7 +66,7 @@ static void decline(struct waiter *waiter)
 	const struct update_accept accept = {.opening = 1,
 					     .min_version = waiter->copies + 1,
 					     .max_version = waiter->copies + 1,
-					     .plan = waiter->epoch->digest,
+					     .plan = waiter->epoch->plan->digest,
 					     .sums_region = UINT32_MAX,
 					     .window_region = UINT32_MAX};
 	struct error error;

@@ -72,7 +72,7 @@ void waiter_use(struct waiter *waiter, const struct sources *sources)
 	waiter->taking = sources->taking;
 	waiter->heard = 0;
 	receiver_init(&waiter->receiver, sources->peers, sources->count, sources->links,
-		      waiter->epoch->digest, waiter->epoch->sums);
+		      waiter->epoch->plan->digest, waiter->epoch->sums);
 	if (waiter->epoch->mate_count)
 		receiver_meets(&waiter->receiver, waiter->epoch->options.params->landing);
 }
@@ -86,7 +86,7 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 	waiter->health = health;
 	waiter->versions = versions;
 	waiter->watch = watch;
-	waiter->copies = epoch->copied_from ? epoch->copy : 0;
+	waiter->copies = epoch->copied_from ? epoch->plan->copy : 0;
 	waiter->copy_until_ns = 0;
 	waiter->copy_used = waiter->copy_unwanted = false;
 	rc = open_sources(waiter, &waiter->trainers, epoch->peers, epoch->peer_count, error);
