@@ -2,39 +2,19 @@
  *
  * Stories of engines that come in while trainers have nothing new, and are sent the last version by engines that show it.
  */
-#include "tests/support/simulator.h"
-
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-/* Workers 0, 1: trainers; 2, 3: engine 0; 4, 5: engine 1; 6, 7: engine 2. All have version 1, then engine 1 leaves. */
+#include "tests/sim/without_engine_1.h"
+
 static struct simulation *without_engine_1(const struct simulation_options *more)
 {
-	struct simulation_options options = *more;
-	struct simulation *simulation;
-
-	options.infer = "engines=3,tp=2";
-	options.on_loss = "continue";
-	simulation = simulation_running(&options);
-	simulation_update(simulation, 1);
-	simulation_run_for(simulation, 1000);
-	simulation_assert_all_at(simulation, 1);
-	simulation_kill(simulation, 5);
-	simulation_drop(simulation, 0, 3, "its process has ended");
-	simulation_run_for(simulation, 1000);
-	return simulation;
-}
-
-static uint32_t start_engine_1(struct simulation *simulation)
-{
-	uint32_t rank = simulation_start_rank(simulation, 2);
-
-	simulation_start_rank(simulation, 3);
-	simulation_run_for(simulation, 200);
-	return rank;
+	return without_engine_1_from("engines", more);
 }
 
 static void test_newcomer__is_sent_the_last_version_by_an_engine_that_shows_it(void **unused)
@@ -217,38 +197,10 @@ static void test_trainer__that_is_lost_while_ranks_copy_changes_nothing_for_them
 	simulation_free(&s);
 }
 
-/* Whatever is lost, doubled or late: who comes in between two versions has the last one, and all have the next. */
 static void test_bad_network__newcomers_are_sent_copies(void **unused)
 {
 	(void)unused;
-	for (uint64_t seed = 1; seed <= SIMULATION_SEEDS / 2; seed++) {
-		struct simulation *s = without_engine_1(
-			&(struct simulation_options){.seed = seed, .jitter_ms = 5});
-		uint32_t rank = 0;
-
-		for (uint64_t version = 2; version <= 5; version++) {
-			if (rank && (seed + version) % 2) {
-				simulation_kill(s, rank + seed % 2);
-				simulation_run_for(s, 7000 + (seed * version) % 5000);
-				rank = 0;
-			}
-			if (!rank)
-				rank = start_engine_1(s);
-			for (uint32_t turn = 0; turn < 20; turn++) {
-				simulation_repeat(s);
-				simulation_run_for(s, 500 + seed % 7);
-			}
-			assert_int_equal(simulation_version(s, rank), version - 1);
-			simulation_update(s, version);
-			simulation_run_for(s, 15000);
-			simulation_assert_all_at(s, version);
-		}
-		simulation_expect_not(s, "once more");
-		simulation_leave_all(s);
-		simulation_run_for(s, 20000);
-		simulation_assert_done(s);
-		simulation_free(&s);
-	}
+	newcomers_on_a_bad_network("engines", "once more");
 }
 
 int main(void)

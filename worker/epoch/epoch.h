@@ -109,6 +109,9 @@ void epoch_fence(struct epoch *epoch, uint32_t timeout_ms);
 /* Adds the peer's posts since its endpoint was opened. */
 void peer_figures(const struct peer *peer, uint64_t *writes, uint64_t *chunks);
 
+/* What is known here of the region that the peer gave that number; NULL: it gave none. */
+struct transport_remote *peer_remote(const struct peer *peer, uint32_t region);
+
 /* Where kernels of this trainer's GPU reach that memory of the peer; NULL: they do not. */
 void *peer_device_pointer(const struct peer *peer, size_t region);
 

@@ -289,6 +289,14 @@ static int pin_mapped(const struct device *device, struct peer *peer, size_t r, 
 	return rc;
 }
 
+struct transport_remote *peer_remote(const struct peer *peer, uint32_t region)
+{
+	for (size_t r = 0; r < peer->theirs->region_count; r++)
+		if (peer->theirs->regions[r].region == region)
+			return peer->remotes[r];
+	return NULL;
+}
+
 void *peer_device_pointer(const struct peer *peer, size_t region)
 {
 	void *pointer = transport_remote_device_pointer(peer->remotes[region]);

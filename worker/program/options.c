@@ -58,7 +58,7 @@ static const struct option_row {
 	{"repeat", NULL, NULL, KIND_FLAG, AT(repeat),
 	 "trainer: in that pause engines that come back, or had to give it up, are sent the last version; give it to all trainers"},
 	{"admit", NULL, NULL, KIND_FLAG, AT(admit),
-	 "trainer: in that pause engines come in too, and have the last version from other engines that show it, or none"},
+	 "trainer: in that pause engines come in too, and have the last version from other engines that show it, or none; not beside --repeat"},
 	{"transport", "WEFT_TRANSPORT", "NAME", KIND_TEXT, AT(transport),
 	 "shm (default), cuda, verbs, tcp or efa: a requirement, never changed silently; or a list as "
 	 "shm,verbs,tcp (auto: shm,verbs), of which each pair uses the first that both sides have and "

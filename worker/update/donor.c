@@ -105,14 +105,6 @@ static bool hear(const struct donor *donor, struct donation *donation)
 	return donation->accept.opening && donation->accept.max_version >= donor->version;
 }
 
-static struct transport_remote *remote_of(const struct peer *peer, uint32_t region)
-{
-	for (size_t r = 0; r < peer->theirs->region_count; r++)
-		if (peer->theirs->regions[r].region == region)
-			return peer->remotes[r];
-	return NULL;
-}
-
 static int no_region(const struct peer *peer, uint32_t region, struct error *error)
 {
 	return error_set(error, ERROR_MESSAGE, "%s names its region %u, which it has not exported",
@@ -129,7 +121,7 @@ static int write_part(const struct donor *donor, struct donation *donation, uint
 	size_t id = donation->param, count = params->count;
 	const struct param_place *here = &params->places[copy * count + id];
 	const struct param_place *there = &peer->theirs->places[donation->accept.copy * count + id];
-	struct transport_remote *remote = remote_of(peer, there->region);
+	struct transport_remote *remote = peer_remote(peer, there->region);
 	uint64_t all = epoch->options.layout->params[id].bytes, left = all - donation->at;
 	uint64_t bytes = left < PART_BYTES ? left : PART_BYTES;
 	int rc;
@@ -182,7 +174,7 @@ static int end(struct donor *donor, struct donation *donation, uint32_t copy, st
 	int rc = 0;
 
 	if (accept->sums_region != UINT32_MAX) {
-		struct transport_remote *remote = remote_of(peer, accept->sums_region);
+		struct transport_remote *remote = peer_remote(peer, accept->sums_region);
 
 		end.sums = end.pieces;
 		if (!remote)
@@ -355,7 +347,7 @@ int donor_run(struct donor *donor, uint32_t timeout_ms, bool block, struct error
 				transport_signal_wait(donor->epoch->options.domain, donor->signals,
 						      clock_deadline_ns(WAIT_SLICE_MS));
 	}
-	donor->count =
-		0; /* the region stays: over tcp closing one ends the streams of all endpoints */
+	/* the region of sums stays: over tcp closing one ends the streams of all endpoints */
+	donor->count = 0;
 	return 0;
 }

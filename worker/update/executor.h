@@ -92,14 +92,14 @@ pthread_mutex_t *executor_wire(struct sender *sender, uint32_t peer);
 /* With the lock held, which it drops for what takes time: until the task's call is out, or for a packing
  * thread, which has none, until sender.stop. */
 int executor_go(struct sender *sender, struct task *task);
-/* How long a peer is waited for inside an update. Where the job goes on without one that does not come, that is found out
- * in half of the time that all others wait for this trainer. */
 /* Ranks that send another one what they show accept the next version when that is done. */
 static inline bool executor_is_patient(const struct sender *sender, uint64_t version)
 {
 	return sender->epoch->plan->copy && version == sender->epoch->plan->copy + 1;
 }
 
+/* How long a peer is waited for inside an update. Where the job goes on without one that does not come, that is found out
+ * in half of the time that all others wait for this trainer. */
 static inline uint32_t executor_wait_ms(const struct sender *sender)
 {
 	return sender->epoch->wait_ms / (sender->epoch->plan->continues ? 2 : 1);

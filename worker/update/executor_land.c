@@ -13,15 +13,6 @@
 #include "worker/replica/ring.h"
 #include "worker/update/update_payload.h"
 
-/* A region that a peer named in its ACCEPT. */
-static struct transport_remote *find_remote(const struct peer *peer, uint32_t region)
-{
-	for (size_t r = 0; r < peer->theirs->region_count; r++)
-		if (peer->theirs->regions[r].region == region)
-			return peer->remotes[r];
-	return NULL;
-}
-
 /* Where that step's bytes go. */
 int executor_place(struct sender *sender, const struct step *step, const struct doing *doing,
 		   struct send_target *place, struct error *error)
@@ -35,7 +26,7 @@ int executor_place(struct sender *sender, const struct step *step, const struct 
 		place->offset += doing->offset;
 		return 0;
 	}
-	*place = (struct send_target){.remote = find_remote(peer, region),
+	*place = (struct send_target){.remote = peer_remote(peer, region),
 				      .offset = step->sums ? accept->sums_offset
 							   : accept->window_offset};
 	if (step->lands)

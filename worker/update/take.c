@@ -101,19 +101,19 @@ static bool has_ended(const struct waiter *waiter, uint32_t p)
 {
 	struct transport_signal signal;
 
-	return !transport_signal_read(waiter->from[p].endpoint, &signal) &&
-	       signal.sequence != waiter->seen[p] && signal.tag != UPDATE_LANDED;
+	return !transport_signal_read(waiter->now->from[p].endpoint, &signal) &&
+	       signal.sequence != waiter->now->seen[p] && signal.tag != UPDATE_LANDED;
 }
 
 /* What landed until now, behind what is queued already. */
 static int queue(struct waiter *waiter, uint32_t p, struct error *error)
 {
-	const struct receive_link *link = &waiter->links[p];
-	const struct peer *peer = &waiter->from[p];
+	const struct receive_link *link = &waiter->now->links[p];
+	const struct peer *peer = &waiter->now->from[p];
 	const unsigned char *window = (const unsigned char *)transport_region_memory(
 					      waiter->epoch->receive.windows.region) +
 				      peer->window_at;
-	struct taking *taking = &waiter->taking[p];
+	struct taking *taking = &waiter->now->taking[p];
 	int rc = 0;
 
 	if (link->landed - link->taken > WINDOW_ENTRIES)
@@ -150,19 +150,19 @@ static bool goes_on(int rc)
 
 void waiter_forget(struct waiter *waiter, uint32_t p)
 {
-	if (waiter->taking[p].mark)
-		device_unmark(waiter->epoch->options.params->device, waiter->taking[p].mark);
-	waiter->taking[p] = (struct taking){.mark = NULL};
+	if (waiter->now->taking[p].mark)
+		device_unmark(waiter->epoch->options.params->device, waiter->now->taking[p].mark);
+	waiter->now->taking[p] = (struct taking){.mark = NULL};
 }
 
 /* What an earlier wait queued, and did not see done, is waited for and not queued again. */
 int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *broken,
 		struct error *error)
 {
-	const struct receive_link *link = &waiter->links[p];
-	const struct peer *peer = &waiter->from[p];
+	const struct receive_link *link = &waiter->now->links[p];
+	const struct peer *peer = &waiter->now->from[p];
 	const struct device *device = waiter->epoch->options.params->device;
-	struct taking *taking = &waiter->taking[p];
+	struct taking *taking = &waiter->now->taking[p];
 	struct update_taken taken;
 	int rc = 0;
 

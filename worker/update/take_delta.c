@@ -48,7 +48,7 @@ void waiter_base_note(struct waiter *waiter, uint64_t version)
 	base->version = version;
 	base->copy = waiter->copy;
 	for (size_t p = 0; p < waiter->epoch->peer_count; p++)
-		base->openings[p] = waiter->links[p].opening + 1;
+		base->openings[p] = waiter->now->links[p].opening + 1;
 }
 
 void waiter_base_distrust(struct waiter *waiter)
@@ -68,7 +68,7 @@ uint64_t waiter_base(struct waiter *waiter, uint32_t p)
 	struct base *base = &waiter->base;
 
 	if (!base->version || !waiter->epoch->peers[p].deltas ||
-	    base->openings[p] != waiter->links[p].opening)
+	    base->openings[p] != waiter->now->links[p].opening)
 		return 0;
 	base->given[p] = base->openings[p];
 	return base->version;
@@ -118,12 +118,12 @@ int waiter_put_delta(struct waiter *waiter, uint32_t p, const struct plan_row *r
 {
 	const struct params *params = waiter->epoch->options.params;
 	struct base *base = &waiter->base;
-	const char *name = waiter->peers[p].name;
+	const char *name = waiter->now->peers[p].name;
 	unsigned char coded[WINDOW_DELTA_BYTES];
 	unsigned char *from, *to;
 	uint64_t span;
 
-	if (!base->given || base->given[p] != waiter->links[p].opening)
+	if (!base->given || base->given[p] != waiter->now->links[p].opening)
 		return BAD(
 			"%s landed what differs of piece %u, and was not told that there is anything which it "
 			"differs from",

@@ -34,15 +34,15 @@ struct heard {
 static int read_signal(struct waiter *waiter, uint32_t p, bool ends, struct heard *heard,
 		       struct receive_event *event)
 {
-	const struct receive_link *link = &waiter->links[p];
-	const struct update_pair pair = {.name = waiter->peers[p].name,
+	const struct receive_link *link = &waiter->now->links[p];
+	const struct update_pair pair = {.name = waiter->now->peers[p].name,
 					 .opening = link->outstanding ? link->opening : 0};
 	struct transport_signal signal;
 
-	if (link->gone || transport_signal_read(waiter->from[p].endpoint, &signal) != 0 ||
-	    signal.sequence == waiter->seen[p] || (ends && signal.tag == UPDATE_LANDED))
+	if (link->gone || transport_signal_read(waiter->now->from[p].endpoint, &signal) != 0 ||
+	    signal.sequence == waiter->now->seen[p] || (ends && signal.tag == UPDATE_LANDED))
 		return 0;
-	waiter->seen[p] = signal.sequence;
+	waiter->now->seen[p] = signal.sequence;
 	if (waiter_hears_no_copy(waiter, &signal)) {
 		*event = (struct receive_event){.kind = RECEIVE_GONE, .peer = p};
 		return 1;
@@ -68,9 +68,10 @@ static int find_gone(struct waiter *waiter, struct heard *heard, struct receive_
 	bool broken;
 
 	waiter_hear_gone(waiter);
-	for (uint32_t p = 0; p < waiter->from_count; p++) {
+	for (uint32_t p = 0; p < waiter->now->count; p++) {
 		/* of one that has ended the bytes are here, and only the controller knows better */
-		if (waiter->links[p].gone || (waiter->links[p].ended && !waiter->from[p].gone) ||
+		if (waiter->now->links[p].gone ||
+		    (waiter->now->links[p].ended && !waiter->now->from[p].gone) ||
 		    !waiter_misses(waiter, p, &broken, &heard->error))
 			continue;
 		/* its last signal may have come after we looked */
@@ -107,7 +108,7 @@ static bool hear_mates(struct waiter *waiter, struct heard *heard, struct receiv
  * nothing. */
 static bool listen(struct waiter *waiter, struct heard *heard, struct receive_event *event)
 {
-	uint32_t count = (uint32_t)waiter->from_count;
+	uint32_t count = (uint32_t)waiter->now->count;
 
 	/* in turn, so that a trainer that says much does not keep the others from being heard */
 	for (uint32_t i = 1; i <= 2 * count; i++)
@@ -142,9 +143,9 @@ static int send_accept(struct waiter *waiter, const struct receive_step *step, s
 {
 	const struct receiver *receiver = &waiter->receiver;
 	const struct epoch *epoch = waiter->epoch;
-	const struct peer *peer = &waiter->from[step->peer];
+	const struct peer *peer = &waiter->now->from[step->peer];
 	struct update_accept accept = {
-		.opening = waiter->links[step->peer].opening,
+		.opening = waiter->now->links[step->peer].opening,
 		.min_version = min_version(waiter),
 		.max_version = receiver->max_version,
 		.plan = epoch->plan->digest,
@@ -154,7 +155,7 @@ static int send_accept(struct waiter *waiter, const struct receive_step *step, s
 		.window_offset = peer->window_at,
 		.window_bytes = peer->window_bytes,
 		.window_region = peer->landed ? epoch_window_region(epoch) : UINT32_MAX,
-		.taken = waiter->links[step->peer].taken,
+		.taken = waiter->now->links[step->peer].taken,
 		.base = waiter_base(waiter, step->peer),
 	};
 	uint64_t until = step->until_ns;
@@ -239,8 +240,8 @@ static void publish(struct waiter *waiter, uint64_t version)
 {
 	waiter->opened = false;
 	waiter->stats.updates++;
-	for (size_t p = 0; p < waiter->from_count; p++)
-		waiter->stats.bytes += waiter->from[p].plan->bytes;
+	for (size_t p = 0; p < waiter->now->count; p++)
+		waiter->stats.bytes += waiter->now->from[p].plan->bytes;
 	count_clocks(waiter);
 	if (!waiter->copies) /* of which trainers know nothing */
 		waiter_base_note(waiter, version);
@@ -299,7 +300,7 @@ static bool is_the_peers(struct waiter *waiter, const struct receive_step *step)
 	bool broken;
 
 	return step->kind == RECEIVE_ACCEPT ||
-	       (step->kind == RECEIVE_TAKE && !waiter->links[step->peer].ending &&
+	       (step->kind == RECEIVE_TAKE && !waiter->now->links[step->peer].ending &&
 		(waiter->untold || waiter_misses(waiter, step->peer, &broken, &error)));
 }
 
@@ -316,8 +317,8 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 		rc = waiter_take(waiter, step->peer, step->until_ns, &event.broken, &heard->error);
 		event.kind = RECEIVE_TAKEN;
 		event.peer = step->peer;
-		event.entries = waiter->taking[step->peer].entries;
-		event.bytes = waiter->taking[step->peer].bytes;
+		event.entries = waiter->now->taking[step->peer].entries;
+		event.bytes = waiter->now->taking[step->peer].bytes;
 		if (!rc)
 			waiter_forget(waiter, step->peer);
 	} else if (step->kind == RECEIVE_VERIFY) {
@@ -329,7 +330,7 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 		rc = install(waiter, step->version, &heard->error);
 	}
 	if (rc && event.broken && is_the_peers(waiter, step) &&
-	    !waiter_fails_by(waiter, &waiter->from[step->peer], &heard->error))
+	    !waiter_fails_by(waiter, &waiter->now->from[step->peer], &heard->error))
 		return (struct receive_event){.kind = RECEIVE_GONE, .peer = step->peer};
 	if (rc)
 		event.kind = RECEIVE_FAILED;

@@ -67,13 +67,7 @@ struct waiter {
 	uint64_t copy_until_ns;    /* and so long; 0: not begun */
 	bool copy_used;            /* it has ended it, or given it up: it writes here no more */
 	bool copy_unwanted;        /* this rank has given it up, or asked for a later one */
-	/* of who is waited for, as in its struct sources */
-	struct peer *from;
-	size_t from_count;
-	struct receive_peer *peers;
-	struct receive_link *links;
-	uint64_t *seen;
-	struct taking *taking;
+	const struct sources *now; /* that are: one of the two */
 	uint64_t *mates_seen;      /* sequence of the signal of a mate handled last */
 	bool untold;               /* what was taken last its trainer was not reached to be told */
 	struct committer committer; /* of the epoch's mates, if it has any */
@@ -133,7 +127,9 @@ bool waiter_lacks_peer(struct waiter *waiter);
 bool waiter_misses(struct waiter *waiter, uint32_t p, bool *broken, struct error *error);
 /* That one is not reached, which ends this rank; false: it is gone on without, and the controller told, unless it is who sends a copy. */
 bool waiter_fails_by(struct waiter *waiter, struct peer *peer, const struct error *why);
-/* Nothing that a trainer who is gone, and whose process is not, writes can land any more, or ERROR_UNSAFE. */
+/* Nothing that this one writes can land any more, or ERROR_UNSAFE, which says what has become of it. */
+int waiter_fence(const struct peer *peer, const char *what, uint64_t deadline_ns, struct error *error);
+/* The same of all who are gone, and whose processes are not. */
 int waiter_fence_gone(struct waiter *waiter, uint32_t timeout_ms, struct error *error);
 /* wait_sums.c: of a device that sums. Then, all pieces of that version against what trainers say of them, if they do. */
 int waiter_open_sums(struct waiter *waiter, struct error *error);

@@ -25,7 +25,7 @@ bool waiter_hears_no_copy(struct waiter *waiter, const struct transport_signal *
 	waiter->copy_used =
 		waiter->copy_used || signal->tag == UPDATE_END || signal->tag == UPDATE_ABORT;
 	if (signal->tag == UPDATE_ABORT)
-		waiter->from->gone = true;
+		waiter->now->from->gone = true;
 	return signal->tag == UPDATE_ABORT;
 }
 
@@ -39,7 +39,7 @@ bool waiter_copy_never_comes(struct waiter *waiter, struct error *error,
 	receiver->past = waiter->copies > receiver->past ? waiter->copies : receiver->past;
 	error_set(error, ERROR_ABORTED,
 		  "update %llu was given up: %s, which was to send what it shows, does not",
-		  (unsigned long long)waiter->copies, waiter->from->name);
+		  (unsigned long long)waiter->copies, waiter->now->from->name);
 	*event = (struct receive_event){.kind = RECEIVE_FAILED, .error = error};
 	return true;
 }
@@ -57,7 +57,7 @@ static bool is_over(struct waiter *waiter)
 
 bool waiter_may_be_copied(const struct waiter *waiter)
 {
-	return waiter->copies && waiter->links[0].opening && !waiter->copy_used;
+	return waiter->copies && waiter->now->links[0].opening && !waiter->copy_used;
 }
 
 /* That this rank has no use for it; it may have gone. */
@@ -71,9 +71,9 @@ static void decline(struct waiter *waiter)
 					     .window_region = UINT32_MAX};
 	struct error error;
 
-	if (!waiter->links[0].opening && !waiter->from->gone)
-		transport_signal(waiter->from->endpoint, UPDATE_ACCEPT, &accept, sizeof(accept),
-				 clock_deadline_ns(WAIT_SLICE_MS), &error);
+	if (!waiter->now->links[0].opening && !waiter->now->from->gone)
+		transport_signal(waiter->now->from->endpoint, UPDATE_ACCEPT, &accept,
+				 sizeof(accept), clock_deadline_ns(WAIT_SLICE_MS), &error);
 }
 
 /* 1: its word is waited for; 0: it will not say any. */
@@ -83,33 +83,14 @@ static int hear_last(struct waiter *waiter)
 	struct error error;
 	bool broken;
 
-	if (transport_signal_read(waiter->from->endpoint, &signal) == 0 &&
-	    signal.sequence != waiter->seen[0]) {
-		waiter->seen[0] = signal.sequence;
+	if (transport_signal_read(waiter->now->from->endpoint, &signal) == 0 &&
+	    signal.sequence != waiter->now->seen[0]) {
+		waiter->now->seen[0] = signal.sequence;
 		waiter_hears_no_copy(waiter, &signal);
 	}
 	waiter_hear_gone(waiter);
 	return waiter_may_be_copied(waiter) && !waiter_misses(waiter, 0, &broken, &error) &&
 	       clock_ns() < waiter->copy_until_ns;
-}
-
-static int fence(struct waiter *waiter, struct error *error)
-{
-	uint64_t deadline = clock_deadline_ns(FENCE_MS);
-	struct error why;
-	int rc;
-
-	do
-		rc = transport_endpoint_fence(waiter->from->endpoint, deadline, &why);
-	while (rc == -(int)ERROR_INTERRUPTED && clock_ns() < deadline);
-	if (!rc)
-		return 0;
-	error_set(
-		error, ERROR_UNSAFE,
-		"%s was to send version %llu, and may still write into this rank's memory: %.600s; "
-		"end that process (kill -9)",
-		waiter->from->name, (unsigned long long)waiter->copies, why.text);
-	return health_fail(waiter->health, error, versions_published(waiter->versions));
 }
 
 /* Trainers are waited for after it; or, without block, WEFT_AGAIN: the donor may still write. */
@@ -129,9 +110,13 @@ static int end_copy(struct waiter *waiter, bool block, struct error *error)
 			transport_signal_wait(waiter->epoch->options.domain, waiter->signals,
 					      clock_deadline_ns(WAIT_SLICE_MS));
 	}
-	rc = waiter_may_be_copied(waiter) ? fence(waiter, error) : 0;
-	if (rc)
-		return rc;
+	if (waiter_may_be_copied(waiter)) {
+		rc = waiter_fence(waiter->now->from, "was to send what it shows",
+				  clock_deadline_ns(FENCE_MS), error);
+		if (rc)
+			return health_fail(waiter->health, error,
+					   versions_published(waiter->versions));
+	}
 	waiter_use(waiter, &waiter->trainers);
 	waiter->receiver.past = past > waiter->copies ? past : waiter->copies;
 	waiter->copies = 0;

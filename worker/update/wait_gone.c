@@ -28,8 +28,8 @@ bool waiter_lacks_peer(struct waiter *waiter)
 	bool any = false;
 
 	waiter_hear_gone(waiter);
-	for (size_t p = 0; p < waiter->from_count; p++)
-		any = any || waiter->from[p].gone;
+	for (size_t p = 0; p < waiter->now->count; p++)
+		any = any || waiter->now->from[p].gone;
 	return any;
 }
 
@@ -58,7 +58,7 @@ bool waiter_fails_by(struct waiter *waiter, struct peer *peer, const struct erro
 
 bool waiter_misses(struct waiter *waiter, uint32_t p, bool *broken, struct error *error)
 {
-	struct peer *peer = &waiter->from[p];
+	struct peer *peer = &waiter->now->from[p];
 
 	*broken = false;
 	if (peer->gone)
@@ -81,32 +81,39 @@ int waiter_check_past(const struct waiter *waiter, uint64_t version, struct erro
 		(unsigned long long)version, (unsigned long long)(waiter->receiver.past + 1));
 }
 
+int waiter_fence(const struct peer *peer, const char *what, uint64_t deadline_ns,
+		 struct error *error)
+{
+	struct error why;
+	int rc;
+
+	do
+		rc = transport_endpoint_fence(peer->endpoint, deadline_ns, &why);
+	while (rc == -(int)ERROR_INTERRUPTED && clock_ns() < deadline_ns);
+	return rc ? error_set(
+			    error, ERROR_UNSAFE,
+			    "%s %s, and may still write into this rank's memory: %.600s; end that "
+			    "process (kill -9)",
+			    peer->name, what, why.text)
+		  : 0;
+}
+
 int waiter_fence_gone(struct waiter *waiter, uint32_t timeout_ms, struct error *error)
 {
 	struct epoch *epoch = waiter->epoch;
 	uint64_t deadline = clock_deadline_ns(timeout_ms);
+	int rc = 0;
 
 	if (!epoch)
 		return 0;
 	waiter_hear_gone(waiter);
-	for (size_t p = 0; p < epoch->all_count; p++) {
-		struct peer *peer = &epoch->peers[p];
-		struct error why;
-		int rc = 0;
+	for (size_t p = 0; p < epoch->all_count && !rc; p++) {
+		const struct peer *peer = &epoch->peers[p];
+		bool writes = p < epoch->peer_count ||
+			      (peer == epoch->copied_from && waiter_may_be_copied(waiter));
 
-		if (!peer->gone || !peer->endpoint ||
-		    (p >= epoch->peer_count &&
-		     !(peer == epoch->copied_from && waiter_may_be_copied(waiter))))
-			continue;
-		do
-			rc = transport_endpoint_fence(peer->endpoint, deadline, &why);
-		while (rc == -(int)ERROR_INTERRUPTED && clock_ns() < deadline);
-		if (rc)
-			return error_set(
-				error, ERROR_UNSAFE,
-				"%s has left the job, and may still write into this rank's memory: "
-				"%.600s; end that process (kill -9)",
-				peer->name, why.text);
+		if (writes && peer->gone && peer->endpoint)
+			rc = waiter_fence(peer, "has left the job", deadline, error);
 	}
-	return 0;
+	return rc;
 }

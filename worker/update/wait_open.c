@@ -64,12 +64,7 @@ static int open_sources(struct waiter *waiter, struct sources *sources, struct p
 
 void waiter_use(struct waiter *waiter, const struct sources *sources)
 {
-	waiter->from = sources->from;
-	waiter->from_count = sources->count;
-	waiter->peers = sources->peers;
-	waiter->links = sources->links;
-	waiter->seen = sources->seen;
-	waiter->taking = sources->taking;
+	waiter->now = sources;
 	waiter->heard = 0;
 	receiver_init(&waiter->receiver, sources->peers, sources->count, sources->links,
 		      waiter->epoch->plan->digest, waiter->epoch->sums);
@@ -89,6 +84,7 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 	waiter->copies = epoch->copied_from ? epoch->plan->copy : 0;
 	waiter->copy_until_ns = 0;
 	waiter->copy_used = waiter->copy_unwanted = false;
+	waiter->now = NULL;
 	rc = open_sources(waiter, &waiter->trainers, epoch->peers, epoch->peer_count, error);
 	if (!rc && waiter->copies)
 		rc = open_sources(waiter, &waiter->donor, epoch->copied_from, 1, error);
@@ -114,7 +110,7 @@ void waiter_close(struct waiter *waiter)
 	/* before anything is unpinned, released or unmapped that it may touch */
 	if (waiter->epoch && waiter->epoch->options.params->device)
 		device_quiet(waiter->epoch->options.params->device);
-	for (uint32_t p = 0; waiter->epoch && waiter->taking && p < waiter->from_count; p++)
+	for (uint32_t p = 0; waiter->epoch && waiter->now && p < waiter->now->count; p++)
 		waiter_forget(waiter, p);
 	scatter_close(&waiter->scatter);
 	sums_close(&waiter->sums);

@@ -102,13 +102,28 @@ static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint6
 	return 1;
 }
 
-/* Whole parameters, against what the rank that sent them says; how many differ. */
+/* Of all trainers; *wrong counts those that differ. */
+static int verify_pieces(struct waiter *waiter, uint64_t version, size_t *wrong,
+			 struct error *error)
+{
+	const struct epoch *epoch = waiter->epoch;
+	size_t pieces = epoch->plan->row_count;
+	int rc = waiter->sums.device ? sums_run(&waiter->sums, waiter->copy * pieces, pieces, error)
+				     : 0;
+
+	for (size_t p = 0; p < epoch->peer_count && !rc; p++)
+		for (uint32_t k = 0; k < epoch->peers[p].plan->pieces; k++)
+			*wrong += (size_t)verify_piece(waiter, p, k, version, !*wrong, error);
+	return rc;
+}
+
+/* Whole parameters, against what the rank that sent them says. */
 static int verify_copy(const struct waiter *waiter, uint64_t version, size_t *wrong,
 		       struct error *error)
 {
 	const struct epoch *epoch = waiter->epoch;
 	const struct tensor_info *params = epoch->options.layout->params;
-	const uint64_t *sent = epoch->receive.sums + waiter->from->first_piece;
+	const uint64_t *sent = epoch->receive.sums + waiter->now->from->first_piece;
 	size_t count = epoch->options.layout->param_count;
 	uint64_t *here = memory_zalloc(count, sizeof(*here));
 	int rc = here ? copy_sums(epoch, waiter->copy, true, 0, count, here, error)
@@ -120,8 +135,9 @@ static int verify_copy(const struct waiter *waiter, uint64_t version, size_t *wr
 				error, ERROR_CHECKSUM,
 				"update %llu: parameter %s, as %s shows it, differs here: checksum "
 				"%016llx here, %016llx sent",
-				(unsigned long long)version, params[k].name, waiter->from->name,
-				(unsigned long long)here[k], (unsigned long long)sent[k]);
+				(unsigned long long)version, params[k].name,
+				waiter->now->from->name, (unsigned long long)here[k],
+				(unsigned long long)sent[k]);
 	memory_free(here);
 	return rc;
 }
@@ -133,8 +149,8 @@ static int flush(const struct waiter *waiter, struct error *error)
 
 	if (!params_on_device(params))
 		return 0;
-	for (size_t p = 0; p < waiter->from_count; p++)
-		if (transport_endpoint_caps(waiter->from[p].endpoint)->gpu_direct)
+	for (size_t p = 0; p < waiter->now->count; p++)
+		if (transport_endpoint_caps(waiter->now->from[p].endpoint)->gpu_direct)
 			return device_flush(params->device, error);
 	return 0;
 }
@@ -142,19 +158,14 @@ static int flush(const struct waiter *waiter, struct error *error)
 int waiter_verify(struct waiter *waiter, uint64_t version, struct error *error)
 {
 	uint64_t begin = clock_ns();
-	size_t wrong = 0, pieces = waiter->epoch->plan->row_count;
+	size_t wrong = 0;
 	int rc = flush(waiter, error);
 
-	if (!rc && waiter->copies && waiter->epoch->sums)
-		rc = verify_copy(waiter, version, &wrong, error);
-	else if (!rc && waiter->sums.device)
-		rc = sums_run(&waiter->sums, waiter->copy * pieces, pieces, error);
+	if (!rc && waiter->epoch->sums)
+		rc = waiter->copies ? verify_copy(waiter, version, &wrong, error)
+				    : verify_pieces(waiter, version, &wrong, error);
 	if (rc)
 		return rc;
-	for (size_t p = 0; p < waiter->epoch->peer_count && waiter->epoch->sums && !waiter->copies;
-	     p++)
-		for (uint32_t k = 0; k < waiter->epoch->peers[p].plan->pieces; k++)
-			wrong += (size_t)verify_piece(waiter, p, k, version, !wrong, error);
 	if (wrong > 1) {
 		size_t n = strlen(error->text);
 

@@ -18,20 +18,6 @@ static const struct rig_options shadow = {.trainers = 2,
 
 enum { VERSIONS = 100 };
 
-static struct rig *open_rig(const struct rig_options *options)
-{
-	struct rig *rig = memory_zalloc(1, sizeof(*rig));
-
-	rig_open(rig, options);
-	return rig;
-}
-
-static void close_rig(struct rig *rig)
-{
-	rig_close(rig);
-	memory_free(rig);
-}
-
 /* What a reader of the rank is shown; 0: none. */
 static uint64_t shown(struct rig *rig, uint32_t rank)
 {
@@ -74,14 +60,14 @@ static void test_commit__is_one_version_on_all_ranks(void **state)
 {
 	(void)state;
 	for (int shadowed = 0; shadowed < 2; shadowed++) {
-		struct rig *rig = open_rig(shadowed ? &shadow : &in_place);
+		struct rig *rig = rig_new(shadowed ? &shadow : &in_place);
 
 		all_show(rig, 0);
 		for (uint64_t version = 1; version <= 20; version++) {
 			rig_update(rig, version);
 			all_show(rig, version);
 		}
-		close_rig(rig);
+		rig_free(rig);
 	}
 }
 
@@ -114,7 +100,7 @@ static void *watch(void *context)
 
 static void test_readers__of_two_ranks_never_see_two_versions(void **state)
 {
-	struct rig *rig = open_rig(&shadow);
+	struct rig *rig = rig_new(&shadow);
 	struct watching watching = {.rig = rig};
 	pthread_t thread;
 
@@ -126,12 +112,12 @@ static void test_readers__of_two_ranks_never_see_two_versions(void **state)
 	pthread_join(thread, NULL);
 	assert_true(watching.looks > 100);
 	assert_true(watching.moves > 10);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_open__in_place_readers_lose_their_version_when_all_ranks_are_there(void **state)
 {
-	struct rig *rig = open_rig(&in_place);
+	struct rig *rig = rig_new(&in_place);
 	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
@@ -146,19 +132,19 @@ static void test_open__in_place_readers_lose_their_version_when_all_ranks_are_th
 		assert_int_equal(weft_tainted(rig->ranks[i]), 0);
 	rig_update(rig, 2);
 	all_show(rig, 2);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_next__is_the_same_version_for_all(void **state)
 {
-	struct rig *rig = open_rig(&shadow);
+	struct rig *rig = rig_new(&shadow);
 
 	(void)state;
 	rig_wait_begin(rig, WEFT_VERSION_NEXT, 0);
 	send_all(rig, 7);
 	rig_wait_end(rig, 0);
 	all_show(rig, 7);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 struct trying {
@@ -190,7 +176,7 @@ static void *try_thread(void *context)
 /* A loop may see that the word is stored before it is told so. */
 static void test_tries__of_the_next_version_get_each_and_leave_with_their_work_done(void **state)
 {
-	struct rig *rig = open_rig(&shadow);
+	struct rig *rig = rig_new(&shadow);
 	weft_error error = WEFT_ERROR_INIT;
 	struct trying trying[3];
 	pthread_t threads[3];
@@ -220,7 +206,7 @@ static void test_tries__of_the_next_version_get_each_and_leave_with_their_work_d
 
 static void test_deadline__names_the_rank_that_is_not_there_and_touches_nothing(void **state)
 {
-	struct rig *rig = open_rig(&in_place);
+	struct rig *rig = rig_new(&in_place);
 	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
@@ -234,12 +220,12 @@ static void test_deadline__names_the_rank_that_is_not_there_and_touches_nothing(
 	all_show(rig, 1);
 	rig_update(rig, 2);
 	all_show(rig, 2);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_versions__that_differ_are_named_on_all_ranks(void **state)
 {
-	struct rig *rig = open_rig(&shadow);
+	struct rig *rig = rig_new(&shadow);
 
 	(void)state;
 	rig_update(rig, 1);
@@ -255,7 +241,7 @@ static void test_versions__that_differ_are_named_on_all_ranks(void **state)
 	all_show(rig, 1);
 	rig_update(rig, 4);
 	all_show(rig, 4);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static int refuse(void *context, uint64_t version)
@@ -269,7 +255,7 @@ static void test_hook__that_refuses_on_one_rank_keeps_the_version_from_all(void 
 	(void)state;
 	for (uint32_t rank = 0; rank < 3; rank++)
 		for (int shadowed = 0; shadowed < 2; shadowed++) {
-			struct rig *rig = open_rig(shadowed ? &shadow : &in_place);
+			struct rig *rig = rig_new(shadowed ? &shadow : &in_place);
 			weft_error error = WEFT_ERROR_INIT;
 
 			rig_ok(weft_set_post_load(rig->ranks[rank], refuse, NULL, &error), &error);
@@ -282,13 +268,13 @@ static void test_hook__that_refuses_on_one_rank_keeps_the_version_from_all(void 
 				assert_int_equal(weft_tainted(rig->ranks[i]), !shadowed);
 			rig_update(rig, 3);
 			all_show(rig, 3);
-			close_rig(rig);
+			rig_free(rig);
 		}
 }
 
 static void test_abort__of_a_trainer_ends_the_version_for_all(void **state)
 {
-	struct rig *rig = open_rig(&shadow);
+	struct rig *rig = rig_new(&shadow);
 	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
@@ -305,7 +291,7 @@ static void test_abort__of_a_trainer_ends_the_version_for_all(void **state)
 	all_show(rig, 1);
 	rig_update(rig, 3);
 	all_show(rig, 3);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 /* ---- promised ---- */
@@ -328,7 +314,7 @@ static void test_promise__outlives_a_deadline_and_is_kept_without_loading_again(
 {
 	(void)state;
 	for (int shadowed = 0; shadowed < 2; shadowed++) {
-		struct rig *rig = open_rig(shadowed ? &shadow : &in_place);
+		struct rig *rig = rig_new(shadowed ? &shadow : &in_place);
 		weft_error error = WEFT_ERROR_INIT;
 		int loads[3] = {0};
 
@@ -354,7 +340,7 @@ static void test_promise__outlives_a_deadline_and_is_kept_without_loading_again(
 			assert_int_equal(loads[i], 1);
 		rig_update(rig, 3);
 		all_show(rig, 3);
-		close_rig(rig);
+		rig_free(rig);
 	}
 }
 

@@ -225,7 +225,7 @@ static void test_what_differs__is_refused_where_it_is_of_nothing_or_of_too_much(
 	change_little(&rig, 2);
 	update(&rig, 2);
 	waiter = &rig.ranks[0]->waiter;
-	waiter->base.given[0] = waiter->links[0].opening; /* as in the midst of an update */
+	waiter->base.given[0] = waiter->now->links[0].opening; /* as in the midst of an update */
 	row = &waiter->epoch->plan
 		       ->rows[waiter->epoch->receive.rows[waiter->epoch->peers[0].first_piece]];
 	delta_same(coded, 40);

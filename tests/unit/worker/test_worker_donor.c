@@ -12,57 +12,35 @@ static const struct rig_options plain = {.trainers = 2,
 					 .commit = "engine",
 					 .on_loss = "continue"};
 
-static struct rig *open_rig(const struct rig_options *options)
-{
-	struct rig *rig = memory_zalloc(1, sizeof(*rig));
-
-	rig_open(rig, options);
-	return rig;
-}
-
-static void close_rig(struct rig *rig)
-{
-	rig_close(rig);
-	memory_free(rig);
-}
-
 static void *join_and_take(void *context)
 {
 	struct rig_wait *wait = context;
 
 	wait->rc = weft_join(wait->worker, 0, &wait->error);
 	if (!wait->rc)
-		wait->rc = weft_update_wait(wait->worker, WEFT_VERSION_NEXT, wait->timeout_ms,
-					    &wait->published, &wait->error);
+		wait->rc = weft_update_wait(wait->worker, wait->version, 0, &wait->published,
+					    &wait->error);
 	return NULL;
 }
 
-static void *join_and_refuse(void *context);
-
-/* Engine 1 goes, and other processes come for its ranks, which take what there is. */
-static void engine_1_comes_anew(struct rig *rig, void *(*takes)(void *))
+/* A donor in an event loop, which is sent home between two parts. */
+static void *poll_for(void *context)
 {
-	for (uint32_t rank = 2; rank < 4; rank++)
-		weft_close(&rig->ranks[rank]);
-	for (uint32_t rank = 2; rank < 4; rank++) {
-		memset(rig->own[rank], 0xaa, sizeof(rig->own[rank]));
-		rig->ranks[rank] = rig_open_worker(rig, WEFT_INFERENCE, rank);
-		rig_declare_rank(rig, rank);
-		rig->waits[rank] =
-			(struct rig_wait){.worker = rig->ranks[rank],
-					  .timeout_ms = rank == 3 && takes == join_and_refuse,
-					  .error = WEFT_ERROR_INIT};
-		pthread_create(&rig->waits[rank].thread, NULL, takes, &rig->waits[rank]);
-	}
+	struct rig_wait *wait = context;
+
+	do {
+		wait->rc = weft_update_try_wait(wait->worker, wait->version, 0, &wait->published,
+						&wait->error);
+		clock_sleep_ms(1);
+	} while (wait->rc == WEFT_AGAIN);
+	return NULL;
 }
 
-static void engine_0_waits_for(struct rig *rig, uint64_t version)
+static void rank_waits(struct rig *rig, uint32_t rank, uint64_t version, void *(*waits)(void *))
 {
-	for (uint32_t rank = 0; rank < 2; rank++) {
-		rig->waits[rank] = (struct rig_wait){
-			.worker = rig->ranks[rank], .version = version, .error = WEFT_ERROR_INIT};
-		pthread_create(&rig->waits[rank].thread, NULL, rig_wait_thread, &rig->waits[rank]);
-	}
+	rig->waits[rank] = (struct rig_wait){
+		.worker = rig->ranks[rank], .version = version, .error = WEFT_ERROR_INIT};
+	pthread_create(&rig->waits[rank].thread, NULL, waits, &rig->waits[rank]);
 }
 
 struct trainer {
@@ -88,48 +66,88 @@ static void *train(void *context)
 	return NULL;
 }
 
+/* All show version `last`. Engine 0 waits for the one after it, in that way; engine 1 goes, and other processes come for its ranks. */
+struct scene {
+	struct rig_options options;
+	uint64_t last, wanted;	 /* by who comes; 0: the next one */
+	void *(*donors)(void *); /* NULL: they block */
+	weft_post_load *refuses; /* rank 3 */
+	struct rig *rig;
+	struct trainer trainers[2];
+	_Atomic bool over;
+};
+
 /* What trainers hold is no version any more: they have nothing to send. The last of them admits, and does not repeat. */
-static void trainers_let_it_in(struct rig *rig, struct trainer *trainers, _Atomic bool *over)
+static void trainers_let_it_in(struct scene *scene)
 {
+	struct rig *rig = scene->rig;
+
 	memset(rig->tensors, 0xdd, sizeof(rig->tensors));
 	for (uint32_t t = 0; t < rig->options.trainers; t++) {
-		trainers[t] = (struct trainer){.worker = rig->trainers[t],
-					       .over = over,
-					       .named = t ? UINT64_MAX : 0,
-					       .error = WEFT_ERROR_INIT};
-		pthread_create(&trainers[t].thread, NULL, train, &trainers[t]);
+		scene->trainers[t] = (struct trainer){.worker = rig->trainers[t],
+						      .over = &scene->over,
+						      .named = t ? UINT64_MAX : 0,
+						      .error = WEFT_ERROR_INIT};
+		pthread_create(&scene->trainers[t].thread, NULL, train, &scene->trainers[t]);
 	}
 }
 
-static void trainers_end(struct rig *rig, struct trainer *trainers, _Atomic bool *over)
+static struct rig *begin(struct scene *scene)
 {
-	*over = true;
-	for (uint32_t t = 0; t < rig->options.trainers; t++) {
-		pthread_join(trainers[t].thread, NULL);
-		rig_ok(trainers[t].rc, &trainers[t].error);
-		assert_int_equal(trainers[t].named, t ? UINT64_MAX : 0);
-	}
-}
+	struct rig *rig = scene->rig = rig_new(&scene->options);
 
-static void newcomers_end(struct rig *rig, int rc)
-{
+	for (uint64_t version = 1; version <= scene->last; version++)
+		rig_update(rig, version);
+	for (uint32_t rank = 0; rank < 2; rank++)
+		rank_waits(rig, rank, scene->last + 1,
+			   scene->donors ? scene->donors : rig_wait_thread);
+	for (uint32_t rank = 2; rank < 4; rank++)
+		weft_close(&rig->ranks[rank]);
 	for (uint32_t rank = 2; rank < 4; rank++) {
-		pthread_join(rig->waits[rank].thread, NULL);
-		if (rig->waits[rank].rc != rc)
-			print_message("%s\n", rig->waits[rank].error.text);
-		assert_int_equal(rig->waits[rank].rc, rc);
+		memset(rig->own[rank], 0xaa, sizeof(rig->own[rank]));
+		rig->ranks[rank] = rig_open_worker(rig, WEFT_INFERENCE, rank);
+		rig_declare_rank(rig, rank);
+		if (rank == 3)
+			weft_set_post_load(rig->ranks[rank], scene->refuses, NULL, NULL);
+		rank_waits(rig, rank, scene->wanted, join_and_take);
+	}
+	trainers_let_it_in(scene);
+	return rig;
+}
+
+static void trainers_end(struct scene *scene)
+{
+	scene->over = true;
+	for (uint32_t t = 0; t < scene->options.trainers; t++) {
+		pthread_join(scene->trainers[t].thread, NULL);
+		rig_ok(scene->trainers[t].rc, &scene->trainers[t].error);
+		assert_int_equal(scene->trainers[t].named, t ? UINT64_MAX : 0);
 	}
 }
 
-/* Version `version` to all, of whom engine 0 waits already. */
-static void all_go_on(struct rig *rig, uint64_t version)
+/* With these codes; and trainers have let them in. */
+static void newcomers_end(struct scene *scene, int rc2, int rc3)
 {
+	struct rig_wait *waits = scene->rig->waits;
+
+	for (uint32_t rank = 2; rank < 4; rank++)
+		pthread_join(waits[rank].thread, NULL);
+	trainers_end(scene);
+	if (waits[2].rc != rc2 || waits[3].rc != rc3)
+		print_message("%s; %s\n", waits[2].error.text, waits[3].error.text);
+	assert_int_equal(waits[2].rc, rc2);
+	assert_int_equal(waits[3].rc, rc3);
+}
+
+/* Trainers send the next version, for which engine 0 waits already, and the newcomers, or they do now. */
+static void all_go_on(struct scene *scene)
+{
+	uint64_t version = scene->last + 1;
+	struct rig *rig = scene->rig;
+
 	rig_fill(rig, version);
-	for (uint32_t rank = 2; rank < 4; rank++) {
-		rig->waits[rank] = (struct rig_wait){
-			.worker = rig->ranks[rank], .version = version, .error = WEFT_ERROR_INIT};
-		pthread_create(&rig->waits[rank].thread, NULL, rig_wait_thread, &rig->waits[rank]);
-	}
+	for (uint32_t rank = 2; rank < 4 && scene->wanted != version; rank++)
+		rank_waits(rig, rank, version, rig_wait_thread);
 	for (uint32_t t = 0; t < rig->options.trainers; t++)
 		rig_send(rig, t, version);
 	rig_wait_end(rig, 0);
@@ -137,118 +155,56 @@ static void all_go_on(struct rig *rig, uint64_t version)
 		rig_check(rig, rank, version);
 }
 
-static void comes_in(const struct rig_options *options)
+static void comes_in(struct scene scene)
 {
-	struct rig *rig = open_rig(options);
-	_Atomic bool over = false;
-	struct trainer trainers[2];
+	struct rig *rig = begin(&scene);
 
-	rig_update(rig, 1);
-	rig_update(rig, 2);
-	engine_0_waits_for(rig, 3);
-	engine_1_comes_anew(rig, join_and_take);
-	trainers_let_it_in(rig, trainers, &over);
-	newcomers_end(rig, 0);
-	trainers_end(rig, trainers, &over);
+	newcomers_end(&scene, 0, 0);
 	for (uint32_t rank = 2; rank < 4; rank++) {
-		assert_int_equal(rig->waits[rank].published, 2);
-		rig_check(rig, rank, 2);
+		assert_int_equal(rig->waits[rank].published, scene.last);
+		rig_check(rig, rank, scene.last);
 	}
-	all_go_on(rig, 3);
-	rig_update(rig, 4);
-	close_rig(rig);
+	all_go_on(&scene);
+	rig_update(rig, scene.last + 2);
+	rig_free(rig);
 }
 
 static void test_newcomer__is_sent_what_another_engine_shows(void **state)
 {
-	struct rig_options options = plain;
+	struct scene scene = {.options = plain, .last = 2};
 
 	(void)state;
-	comes_in(&options);
-	options.shadow = options.checksums = 1;
-	comes_in(&options);
-	options.commit = "rank";
-	options.transport = "mock";
-	comes_in(&options);
-	options = plain;
-	options.own_memory = options.checksums = 1;
-	comes_in(&options);
-	options.delta = 1;
-	options.transport = "mock";
-	comes_in(&options);
-}
-
-/* A donor in an event loop, which is sent home between two parts. */
-static void *poll_for(void *context)
-{
-	struct rig_wait *wait = context;
-
-	do {
-		wait->rc = weft_update_try_wait(wait->worker, wait->version, 0, &wait->published,
-						&wait->error);
-		clock_sleep_ms(1);
-	} while (wait->rc == WEFT_AGAIN);
-	return NULL;
+	comes_in(scene);
+	scene.options.shadow = scene.options.checksums = 1;
+	comes_in(scene);
+	scene.options.commit = "rank";
+	scene.options.transport = "mock";
+	comes_in(scene);
+	scene.options = plain;
+	scene.options.own_memory = scene.options.checksums = 1;
+	comes_in(scene);
+	scene.options.delta = 1;
+	scene.options.transport = "mock";
+	comes_in(scene);
 }
 
 static void test_donor__may_be_in_an_event_loop(void **state)
 {
-	struct rig *rig = open_rig(&plain);
-	_Atomic bool over = false;
-	struct trainer trainers[2];
-
 	(void)state;
-	rig_update(rig, 1);
-	for (uint32_t rank = 0; rank < 2; rank++) {
-		rig->waits[rank] = (struct rig_wait){
-			.worker = rig->ranks[rank], .version = 2, .error = WEFT_ERROR_INIT};
-		pthread_create(&rig->waits[rank].thread, NULL, poll_for, &rig->waits[rank]);
-	}
-	engine_1_comes_anew(rig, join_and_take);
-	trainers_let_it_in(rig, trainers, &over);
-	newcomers_end(rig, 0);
-	trainers_end(rig, trainers, &over);
-	for (uint32_t rank = 2; rank < 4; rank++)
-		rig_check(rig, rank, 1);
-	all_go_on(rig, 2);
-	close_rig(rig);
-}
-
-/* It asks for the version after it. */
-static void *join_and_take_2(void *context)
-{
-	struct rig_wait *wait = context;
-
-	wait->rc = weft_join(wait->worker, 0, &wait->error);
-	if (!wait->rc)
-		wait->rc = weft_update_wait(wait->worker, 2, wait->timeout_ms, &wait->published,
-					    &wait->error);
-	if (wait->rc)
-		fprintf(stderr, "DBG %d %s\n", wait->rc, wait->error.text);
-	return NULL;
+	comes_in((struct scene){.options = plain, .last = 1, .donors = poll_for});
 }
 
 static void test_newcomer__that_asks_for_a_later_version_is_not_sent_the_copy(void **state)
 {
-	struct rig *rig = open_rig(&plain);
-	_Atomic bool over = false;
-	struct trainer trainers[2];
+	struct scene scene = {.options = plain, .last = 1, .wanted = 2};
+	struct rig *rig = begin(&scene);
 
 	(void)state;
-	rig_update(rig, 1);
-	engine_0_waits_for(rig, 2);
-	engine_1_comes_anew(rig, join_and_take_2);
-	trainers_let_it_in(rig, trainers, &over);
 	while (weft_next_version(rig->ranks[0]) != 2 || weft_next_version(rig->ranks[2]) != 1)
 		clock_sleep_ms(1);
-	trainers_end(rig, trainers, &over);
-	rig_fill(rig, 2);
-	for (uint32_t t = 0; t < 2; t++)
-		rig_send(rig, t, 2);
-	rig_wait_end(rig, 0);
-	for (uint32_t rank = 0; rank < 4; rank++)
-		rig_check(rig, rank, 2);
-	close_rig(rig);
+	trainers_end(&scene);
+	all_go_on(&scene);
+	rig_free(rig);
 }
 
 /* Rank 3 does not like what it has loaded: neither rank shows it, and both go on to what trainers send. */
@@ -258,70 +214,43 @@ static int refuses_1(void *context, uint64_t version)
 	return version == 1;
 }
 
-static void *join_and_refuse(void *context)
-{
-	struct rig_wait *wait = context;
-
-	if (wait->timeout_ms) /* rank 3 */
-		weft_set_post_load(wait->worker, refuses_1, NULL, NULL);
-	wait->timeout_ms = 0;
-	return join_and_take(context);
-}
-
 static void test_copy__that_one_rank_of_the_newcomer_gives_up_is_given_up_by_both(void **state)
 {
-	struct rig_options options = plain;
-	_Atomic bool over = false;
-	struct trainer trainers[2];
-	struct rig *rig;
+	struct scene scene = {.options = plain, .last = 1, .refuses = refuses_1};
 
 	(void)state;
-	options.shadow = 1;
-	rig = open_rig(&options);
-	rig_update(rig, 1);
-	engine_0_waits_for(rig, 2);
-	engine_1_comes_anew(rig, join_and_refuse);
-	trainers_let_it_in(rig, trainers, &over);
-	for (uint32_t rank = 2; rank < 4; rank++)
-		pthread_join(rig->waits[rank].thread, NULL);
-	assert_int_equal(rig->waits[2].rc, -WEFT_E_ABORTED);
-	assert_int_equal(rig->waits[3].rc, -WEFT_E_POST_LOAD);
-	trainers_end(rig, trainers, &over);
-	assert_int_equal(weft_published(rig->ranks[2]), 0);
-	all_go_on(rig, 2);
-	close_rig(rig);
+	scene.options.shadow = 1;
+	begin(&scene);
+	newcomers_end(&scene, -WEFT_E_ABORTED, -WEFT_E_POST_LOAD);
+	assert_int_equal(weft_published(scene.rig->ranks[2]), 0);
+	all_go_on(&scene);
+	rig_free(scene.rig);
 }
 
 /* The k-th thing that a donor writes fails: true, it was one of those that it sends. It goes on, and so does the newcomer, which
  * shows nothing before the next version. */
 static bool fails(uint32_t k)
 {
-	struct rig_options options = plain;
-	struct trainer trainers[2];
-	_Atomic bool over = false;
+	struct scene scene = {.options = plain, .last = 1};
 	bool failed;
 	char fault[96];
 	struct rig *rig;
 
 	snprintf(fault, sizeof(fault), "inner=shm,op=post_write,at=%u,kind=fail", k);
-	options.checksums = 1; /* which are the last */
-	options.fault = fault;
-	options.update_timeout_ms = 2000;
-	rig = open_rig(&options);
-	rig_update(rig, 1);
-	engine_0_waits_for(rig, 2);
-	engine_1_comes_anew(rig, join_and_take);
-	trainers_let_it_in(rig, trainers, &over);
+	scene.options.checksums = 1; /* which are the last */
+	scene.options.fault = fault;
+	scene.options.update_timeout_ms = 2000;
+	rig = begin(&scene);
 	for (uint32_t rank = 2; rank < 4; rank++)
 		pthread_join(rig->waits[rank].thread, NULL);
-	trainers_end(rig, trainers, &over);
+	trainers_end(&scene);
 	failed = rig->waits[2].rc;
 	assert_int_equal(rig->waits[3].rc, rig->waits[2].rc);
 	assert_int_equal(rig->waits[2].rc, failed ? -WEFT_E_ABORTED : 0);
 	for (uint32_t rank = 2; rank < 4; rank++)
 		assert_int_equal(weft_published(rig->ranks[rank]), failed ? 0 : 1);
-	all_go_on(rig, 2);
-	close_rig(rig);
+	all_go_on(&scene);
+	rig_free(rig);
 	return failed;
 }
 

@@ -373,7 +373,7 @@ static void test_wait__that_is_late_and_comes_again_goes_on_where_it_was(void **
 	assert_non_null(strstr(big.rig.waits[0].error.text, "no end from trainer 0"));
 	assert_non_null(strstr(big.rig.waits[0].error.text,
 			       "507904 of its 1048576 bytes that land are here"));
-	taken = big.rig.ranks[0]->waiter.links[0].taken;
+	taken = big.rig.ranks[0]->waiter.now->links[0].taken;
 	assert_int_equal(taken, 31);
 	rig_wait_begin(&big.rig, 1, 0);
 	check_accept(big.rig.trainers[0], taken);
@@ -474,15 +474,15 @@ static int take(struct weft_worker *rank, const struct window_entry *entry, uint
 	bool broken;
 	int rc;
 
-	memcpy(window + waiter->links[0].taken % WINDOW_ENTRIES * sizeof(*entry), entry,
+	memcpy(window + waiter->now->links[0].taken % WINDOW_ENTRIES * sizeof(*entry), entry,
 	       sizeof(*entry));
-	waiter->links[0].landed = waiter->links[0].taken + landed;
-	waiter->links[0].ending = true; /* nobody is told */
+	waiter->now->links[0].landed = waiter->now->links[0].taken + landed;
+	waiter->now->links[0].ending = true; /* nobody is told */
 	rc = waiter_take(waiter, 0, clock_deadline_ns(1000), &broken, error);
 	assert_int_equal(broken, rc != 0);
 	waiter_forget(waiter, 0);
-	waiter->links[0].ending = false;
-	waiter->links[0].landed = waiter->links[0].taken;
+	waiter->now->links[0].ending = false;
+	waiter->now->links[0].landed = waiter->now->links[0].taken;
 	return rc;
 }
 

@@ -11,21 +11,6 @@ static const struct rig_options plain = {.trainers = 2, .ranks = 2, .update_time
 /* Long enough for an update on a busy host, and its end is waited for. */
 static const struct rig_options hasty = {.trainers = 1, .ranks = 1, .update_timeout_ms = 1000};
 
-static struct rig *open_rig(const struct rig_options *options)
-{
-	struct rig *rig = calloc(1, sizeof(*rig));
-
-	assert_non_null(rig);
-	rig_open(rig, options);
-	return rig;
-}
-
-static void close_rig(struct rig *rig)
-{
-	rig_close(rig);
-	free(rig);
-}
-
 static int descriptor_of(weft_worker *worker)
 {
 	weft_error error = WEFT_ERROR_INIT;
@@ -91,7 +76,7 @@ static void loop_step(struct loop *loop, uint32_t i, uint64_t version)
 
 static void test_loop__moves_versions_with_one_thread_for_all(void **state)
 {
-	struct loop loop = {.rig = open_rig(&plain)};
+	struct loop loop = {.rig = rig_new(&plain)};
 
 	(void)state;
 	for (uint32_t i = 0; i < 4; i++)
@@ -119,12 +104,12 @@ static void test_loop__moves_versions_with_one_thread_for_all(void **state)
 			rig_check(loop.rig, i, version);
 	}
 	assert_true(loop.wakes < 20 * 100); /* it slept in between */
-	close_rig(loop.rig);
+	rig_free(loop.rig);
 }
 
 static void test_try__after_its_time_names_who_is_missing(void **state)
 {
-	struct rig *rig = open_rig(&hasty);
+	struct rig *rig = rig_new(&hasty);
 	weft_worker *workers[2] = {rig->trainers[0], rig->ranks[0]};
 	weft_error error = WEFT_ERROR_INIT;
 
@@ -143,12 +128,12 @@ static void test_try__after_its_time_names_who_is_missing(void **state)
 		assert_non_null(strstr(error.text, i ? "trainer 0" : "inference 0"));
 		assert_in_range(clock_ms() - began, hasty.update_timeout_ms, 10000);
 	}
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_try__after_its_time_takes_what_had_come(void **state)
 {
-	struct rig *rig = open_rig(&hasty);
+	struct rig *rig = rig_new(&hasty);
 	const void *data[RIG_TENSORS] = {rig->tensors[0], rig->tensors[1], rig->tensors[2]};
 	weft_error error = WEFT_ERROR_INIT;
 	uint64_t published = 0;
@@ -164,12 +149,12 @@ static void test_try__after_its_time_takes_what_had_come(void **state)
 	rig_ok(weft_update_try_wait(rig->ranks[0], 1, 0, &published, &error), &error);
 	assert_int_equal(published, 1);
 	rig_check(rig, 0, 1);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_try__may_be_taken_over_by_a_call_that_waits(void **state)
 {
-	struct rig *rig = open_rig(&plain);
+	struct rig *rig = rig_new(&plain);
 	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
@@ -180,12 +165,12 @@ static void test_try__may_be_taken_over_by_a_call_that_waits(void **state)
 	}
 	rig_update(rig, 1);
 	rig_update(rig, 2);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_descriptor__tells_of_a_version_that_another_call_published(void **state)
 {
-	struct rig *rig = open_rig(&plain);
+	struct rig *rig = rig_new(&plain);
 	int descriptor = descriptor_of(rig->ranks[0]);
 
 	(void)state;
@@ -197,12 +182,12 @@ static void test_descriptor__tells_of_a_version_that_another_call_published(void
 	assert_true(readable(descriptor, 0)); /* until somebody looks */
 	settle(rig->ranks[0], descriptor);
 	assert_false(readable(descriptor, 100));
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_descriptor__tells_of_a_failed_job_and_of_an_interrupt(void **state)
 {
-	struct rig *rig = open_rig(&plain);
+	struct rig *rig = rig_new(&plain);
 	int lost = descriptor_of(rig->ranks[0]), interrupted = descriptor_of(rig->ranks[1]);
 	weft_error error = WEFT_ERROR_INIT;
 
@@ -219,12 +204,12 @@ static void test_descriptor__tells_of_a_failed_job_and_of_an_interrupt(void **st
 	assert_true(readable(lost, 10000));
 	assert_int_equal(weft_poll(rig->ranks[0], &error), -WEFT_E_PEER_LOST);
 	assert_non_null(strstr(error.text, "inference 1"));
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_try__of_a_job_that_fails_leaves_the_rank_tainted(void **state)
 {
-	struct rig *rig = open_rig(&plain);
+	struct rig *rig = rig_new(&plain);
 	int descriptor = descriptor_of(rig->ranks[0]);
 	weft_error error = WEFT_ERROR_INIT;
 	int rc;
@@ -241,12 +226,12 @@ static void test_try__of_a_job_that_fails_leaves_the_rank_tainted(void **state)
 		assert_true(readable(descriptor, 10000));
 	assert_int_equal(rc, -WEFT_E_HOST);
 	assert_int_equal(weft_tainted(rig->ranks[0]), 1);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_calls__of_the_wrong_worker_or_time_are_refused(void **state)
 {
-	struct rig *rig = open_rig(&hasty);
+	struct rig *rig = rig_new(&hasty);
 	weft_options options = {
 		.size = sizeof(options), .controller = "tcp://127.0.0.1:9", .role = WEFT_TRAINER};
 	weft_error error = WEFT_ERROR_INIT;
@@ -263,7 +248,7 @@ static void test_calls__of_the_wrong_worker_or_time_are_refused(void **state)
 	rig_ok(weft_open(&worker, &options, &error), &error);
 	assert_int_equal(weft_descriptor(worker, &descriptor, &error), -WEFT_E_STATE);
 	weft_close(&worker);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 int main(void)

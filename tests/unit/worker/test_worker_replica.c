@@ -8,21 +8,6 @@
 
 #include "transport/mock/mock.h"
 
-static struct rig *open_rig(const struct rig_options *options)
-{
-	struct rig *rig = calloc(1, sizeof(*rig));
-
-	assert_non_null(rig);
-	rig_open(rig, options);
-	return rig;
-}
-
-static void close_rig(struct rig *rig)
-{
-	rig_close(rig);
-	free(rig);
-}
-
 static weft_slice slice_of(const struct rig *rig, uint32_t t)
 {
 	static weft_memory memory[RIG_TENSORS];
@@ -113,7 +98,7 @@ static void test_threads__each_write_a_tensor_in_any_order(void **state)
 {
 	(void)state;
 	for (size_t f = 0; f < FORMS; f++) {
-		struct rig *rig = open_rig(&forms[f]);
+		struct rig *rig = rig_new(&forms[f]);
 
 		for (uint64_t version = 1; version <= 6; version++) {
 			struct writing writings[RIG_TENSORS];
@@ -135,7 +120,7 @@ static void test_threads__each_write_a_tensor_in_any_order(void **state)
 			finish(rig, version);
 		}
 		rig_update(rig, 9);
-		close_rig(rig);
+		rig_free(rig);
 	}
 }
 
@@ -143,7 +128,7 @@ static void test_bucket__takes_tensors_by_name_in_any_order(void **state)
 {
 	(void)state;
 	for (size_t f = 0; f < FORMS; f++) {
-		struct rig *rig = open_rig(&forms[f]);
+		struct rig *rig = rig_new(&forms[f]);
 		weft_slice two[2] = {slice_of(rig, 2), slice_of(rig, 0)}, one = slice_of(rig, 1);
 		weft_error error = WEFT_ERROR_INIT;
 
@@ -164,7 +149,7 @@ static void test_bucket__takes_tensors_by_name_in_any_order(void **state)
 						&error),
 		       &error);
 		finish(rig, 1);
-		close_rig(rig);
+		rig_free(rig);
 	}
 }
 
@@ -185,7 +170,7 @@ static void refused(struct rig *rig, const weft_slice *slices, size_t count, con
 
 static void test_bucket__names_what_is_wrong_and_sends_nothing(void **state)
 {
-	struct rig *rig = open_rig(&forms[0]);
+	struct rig *rig = rig_new(&forms[0]);
 	weft_slice good = slice_of(rig, 0), bad[2] = {good, slice_of(rig, 1)};
 	weft_error error = WEFT_ERROR_INIT;
 
@@ -225,7 +210,7 @@ static void test_bucket__names_what_is_wrong_and_sends_nothing(void **state)
 	rig_ok(weft_update_write_bucket(rig->trainers[0], bad, 2, sizeof(weft_slice), &error),
 	       &error);
 	finish(rig, 1);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_ring__packs_what_many_targets_want_once(void **state)
@@ -239,13 +224,13 @@ static void test_ring__packs_what_many_targets_want_once(void **state)
 
 	(void)state;
 	mock_options_default(&mock);
-	rig = open_rig(&options);
+	rig = rig_new(&options);
 	rig_update(rig, 1);
 	rig_update(rig, 2);
 	weft_get_stats(rig->trainers[0], &stats, NULL);
 	assert_int_equal(stats.pieces_replica, 2 * 3 * 4);
 	assert_int_equal(stats.packed_bytes, 2 * (480 + 480 + 28));
-	close_rig(rig);
+	rig_free(rig);
 	mock_options_default(NULL);
 }
 
@@ -264,7 +249,7 @@ static void test_full__overwrites_no_home_that_is_being_read(void **state)
 						      .replica = "full",
 						      .checksums = 1,
 						      .pack_threads = threads};
-			struct rig *rig = open_rig(&options);
+			struct rig *rig = rig_new(&options);
 			weft_error error = WEFT_ERROR_INIT;
 			weft_stats stats = WEFT_STATS_INIT;
 
@@ -286,7 +271,7 @@ static void test_full__overwrites_no_home_that_is_being_read(void **state)
 					 -WEFT_E_STATE);
 			assert_non_null(strstr(error.text, "made from tensor"));
 			assert_non_null(strstr(error.text, "differs between the inference ranks"));
-			close_rig(rig);
+			rig_free(rig);
 		}
 	mock_options_default(NULL);
 }
@@ -354,22 +339,22 @@ static void test_repeat__sends_the_last_version_again_from_the_replica(void **st
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		rig = open_rig(&rows[i]);
+		rig = rig_new(&rows[i]);
 		repeat_after_taint(rig);
-		close_rig(rig);
+		rig_free(rig);
 	}
-	rig = open_rig(&forms[0]);
+	rig = rig_new(&forms[0]);
 	rig_update(rig, 1);
 	assert_int_equal(weft_update_replay(rig->trainers[0], 2, &error), -WEFT_E_STATE);
 	assert_non_null(strstr(error.text, "the ring keeps no version"));
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_failure__in_the_middle_reaches_every_thread(void **state)
 {
 	(void)state;
 	for (size_t f = 0; f < FORMS; f++) {
-		struct rig *rig = open_rig(&forms[f]);
+		struct rig *rig = rig_new(&forms[f]);
 		struct writing writings[RIG_TENSORS];
 		weft_error error = WEFT_ERROR_INIT;
 
@@ -391,7 +376,7 @@ static void test_failure__in_the_middle_reaches_every_thread(void **state)
 			pthread_join(rig->waits[i].thread, NULL);
 			assert_true(rig->waits[i].rc < 0);
 		}
-		close_rig(rig);
+		rig_free(rig);
 	}
 }
 

@@ -411,8 +411,8 @@ static int take(struct job *job, uint32_t p, uint32_t wait_ms)
 			entry.ordinal = (uint32_t)i;
 	memset(window + WINDOW_HEAD_BYTES, 0x10 + (int)p, entry.bytes);
 	memcpy(window, &entry, sizeof(entry));
-	waiter->links[p].landed = 1;
-	waiter->links[p].ending = true; /* nobody is told */
+	waiter->now->links[p].landed = 1;
+	waiter->now->links[p].ending = true; /* nobody is told */
 	rc = waiter_take(waiter, p, clock_deadline_ns(wait_ms), &broken, &error);
 	assert_false(broken);
 	if (!rc)

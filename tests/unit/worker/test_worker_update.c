@@ -12,21 +12,6 @@
 /* With these counts every trainer writes to every rank. */
 static const struct rig_options plain = {.trainers = 3, .ranks = 2, .update_timeout_ms = 5000};
 
-static struct rig *open_rig(const struct rig_options *options)
-{
-	struct rig *rig = calloc(1, sizeof(*rig));
-
-	assert_non_null(rig);
-	rig_open(rig, options);
-	return rig;
-}
-
-static void close_rig(struct rig *rig)
-{
-	rig_close(rig);
-	free(rig);
-}
-
 static void test_update__delivers_every_byte_in_every_way(void **state)
 {
 	static const struct rig_options rows[] = {
@@ -52,7 +37,7 @@ static void test_update__delivers_every_byte_in_every_way(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		bool mapped = !rows[i].own_memory && !rows[i].transport;
 		weft_stats stats = WEFT_STATS_INIT, all = WEFT_STATS_INIT;
-		struct rig *rig = open_rig(&rows[i]);
+		struct rig *rig = rig_new(&rows[i]);
 
 		for (uint64_t version = 1; version <= 4; version++)
 			rig_update(rig, version * version);
@@ -75,13 +60,13 @@ static void test_update__delivers_every_byte_in_every_way(void **state)
 				 !mapped && rows[i].ranks > 1 ? 4 * rows[i].ranks : 0);
 		assert_int_equal(all.pieces_direct + all.pieces_mapped + all.pieces_replica,
 				 4 * 3 * rows[i].ranks);
-		close_rig(rig);
+		rig_free(rig);
 	}
 }
 
 static void test_update__writes_tensor_by_tensor_and_refuses_what_is_wrong(void **state)
 {
-	struct rig *rig = open_rig(&(struct rig_options){.trainers = 1, .ranks = 1});
+	struct rig *rig = rig_new(&(struct rig_options){.trainers = 1, .ranks = 1});
 	weft_worker *trainer = rig->trainers[0];
 	weft_error error = WEFT_ERROR_INIT;
 
@@ -112,12 +97,12 @@ static void test_update__writes_tensor_by_tensor_and_refuses_what_is_wrong(void 
 	rig_ok(weft_update_end(trainer, &error), &error);
 	rig_wait_end(rig, 0);
 	rig_check(rig, 0, 1);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_version__repeated_skipped_and_older_have_their_answers(void **state)
 {
-	struct rig *rig = open_rig(&plain);
+	struct rig *rig = rig_new(&plain);
 	weft_error error = WEFT_ERROR_INIT;
 	uint64_t published = 0;
 
@@ -139,12 +124,12 @@ static void test_version__repeated_skipped_and_older_have_their_answers(void **s
 	rig_wait_end(rig, 0);
 	assert_int_equal(rig->waits[1].published, 11);
 	rig_check(rig, 0, 11);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_version__two_different_ones_are_named_and_not_published(void **state)
 {
-	struct rig *rig = open_rig(&plain);
+	struct rig *rig = rig_new(&plain);
 	char both[2][32];
 
 	(void)state;
@@ -162,12 +147,12 @@ static void test_version__two_different_ones_are_named_and_not_published(void **
 	assert_int_equal(weft_tainted(rig->ranks[0]), 1);
 	rig_update(rig, 7);
 	assert_int_equal(weft_tainted(rig->ranks[0]), 0);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_deadline__names_who_is_missing_and_the_update_can_still_come(void **state)
 {
-	struct rig *rig = open_rig(&plain);
+	struct rig *rig = rig_new(&plain);
 	uint64_t version;
 
 	(void)state;
@@ -191,12 +176,12 @@ static void test_deadline__names_who_is_missing_and_the_update_can_still_come(vo
 	rig_check(rig, 0, 12);
 	rig_check(rig, 1, 12);
 	rig_update(rig, 13);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_deadline__a_late_trainer_is_no_part_of_a_later_version(void **state)
 {
-	struct rig *rig = open_rig(&plain);
+	struct rig *rig = rig_new(&plain);
 	const void *data[RIG_TENSORS] = {rig->tensors[0], rig->tensors[1], rig->tensors[2]};
 	weft_error error = WEFT_ERROR_INIT;
 
@@ -220,7 +205,7 @@ static void test_deadline__a_late_trainer_is_no_part_of_a_later_version(void **s
 	rig_wait_end(rig, 0);
 	rig_check(rig, 0, 2);
 	rig_check(rig, 1, 2);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_deadline__of_begin_names_targets_and_what_they_accept(void **state)
@@ -231,7 +216,7 @@ static void test_deadline__of_begin_names_targets_and_what_they_accept(void **st
 
 	(void)state;
 	options.update_timeout_ms = 300;
-	rig = open_rig(&options);
+	rig = rig_new(&options);
 	assert_int_equal(weft_update_begin(rig->trainers[0], 1, &error), -WEFT_E_TIMEOUT);
 	assert_non_null(
 		strstr(error.text, "update 1: not accepted for 0.3 s by inference 0 (host "));
@@ -246,12 +231,12 @@ static void test_deadline__of_begin_names_targets_and_what_they_accept(void **st
 	rig_send(rig, 2, 4);
 	rig_wait_end(rig, 0);
 	rig_check(rig, 1, 4);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_abort__reaches_the_targets_and_a_later_update_recovers(void **state)
 {
-	struct rig *rig = open_rig(&plain);
+	struct rig *rig = rig_new(&plain);
 	weft_error error = WEFT_ERROR_INIT;
 
 	(void)state;
@@ -271,7 +256,7 @@ static void test_abort__reaches_the_targets_and_a_later_update_recovers(void **s
 	assert_int_equal(weft_update_wait(rig->ranks[0], 1, 10, NULL, &error), -WEFT_E_VERSION);
 	rig_update(rig, 3);
 	assert_int_equal(weft_tainted(rig->ranks[0]), 0);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_checksum__finds_a_flipped_byte_and_names_the_tensor(void **state)
@@ -288,7 +273,7 @@ static void test_checksum__finds_a_flipped_byte_and_names_the_tensor(void **stat
 		unsigned char *memory;
 
 		options.shadow = shadow;
-		rig = open_rig(&options);
+		rig = rig_new(&options);
 		for (uint32_t t = 0; t < RIG_TENSORS; t++)
 			data[t] = rig->tensors[t];
 		rig_update(rig, 1);
@@ -321,7 +306,7 @@ static void test_checksum__finds_a_flipped_byte_and_names_the_tensor(void **stat
 		}
 		rig_update(rig, 4);
 		assert_int_equal(weft_tainted(rig->ranks[0]), 0);
-		close_rig(rig);
+		rig_free(rig);
 	}
 }
 
@@ -333,7 +318,7 @@ static void test_shadow__a_failed_update_leaves_the_last_version_readable(void *
 
 	(void)state;
 	options.shadow = 1;
-	rig = open_rig(&options);
+	rig = rig_new(&options);
 	rig_update(rig, 1);
 	rig_fill(rig, 2);
 	rig_wait_begin(rig, 2, 0);
@@ -346,7 +331,7 @@ static void test_shadow__a_failed_update_leaves_the_last_version_readable(void *
 	rig_check(rig, 0, 1);
 	rig_check(rig, 1, 1);
 	rig_update(rig, 3);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 struct reading {
@@ -401,7 +386,7 @@ static void test_reader__never_sees_a_mixture_as_one_version(void **state)
 		pthread_t thread;
 
 		options.shadow = shadow;
-		reading.rig = open_rig(&options);
+		reading.rig = rig_new(&options);
 		rig_update(reading.rig, 1);
 		pthread_create(&thread, NULL, read_all_the_time, &reading);
 		for (uint64_t version = 2; version < 60; version++)
@@ -412,13 +397,13 @@ static void test_reader__never_sees_a_mixture_as_one_version(void **state)
 		assert_true(reading.whole > 0);
 		if (shadow)
 			assert_int_equal(reading.none, 0);
-		close_rig(reading.rig);
+		rig_free(reading.rig);
 	}
 }
 
 static void test_lost__worker_fails_the_others_by_name_until_they_close(void **state)
 {
-	struct rig *rig = open_rig(&plain);
+	struct rig *rig = rig_new(&plain);
 	weft_error error = WEFT_ERROR_INIT, again = WEFT_ERROR_INIT;
 
 	(void)state;
@@ -435,12 +420,12 @@ static void test_lost__worker_fails_the_others_by_name_until_they_close(void **s
 	}
 	assert_int_equal(weft_update_wait(rig->ranks[0], 3, 0, NULL, &again), rig->waits[0].rc);
 	assert_string_equal(again.text, rig->waits[0].error.text);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 static void test_interrupt__ends_a_wait_at_once(void **state)
 {
-	struct rig *rig = open_rig(&plain);
+	struct rig *rig = rig_new(&plain);
 	uint64_t begin = clock_ms();
 
 	(void)state;
@@ -450,7 +435,7 @@ static void test_interrupt__ends_a_wait_at_once(void **state)
 	weft_interrupt(rig->ranks[1]);
 	rig_wait_end(rig, -WEFT_E_INTERRUPTED);
 	assert_true(clock_ms() - begin < 2000);
-	close_rig(rig);
+	rig_free(rig);
 }
 
 #ifdef __SANITIZE_THREAD__
@@ -478,10 +463,10 @@ static void test_worker__opens_and_closes_without_leaving_anything(void **state)
 	(void)state;
 	options.checksums = 1;
 	for (int i = 0; i < jobs; i++) {
-		struct rig *rig = open_rig(&options);
+		struct rig *rig = rig_new(&options);
 
 		rig_update(rig, 1);
-		close_rig(rig);
+		rig_free(rig);
 		if (i == 0)
 			before = open_files();
 	}

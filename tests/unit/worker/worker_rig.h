@@ -247,6 +247,22 @@ static inline void rig_close(struct rig *rig)
 	pthread_join(rig->controller, NULL);
 }
 
+/* On the heap: it is large. */
+static inline struct rig *rig_new(const struct rig_options *options)
+{
+	struct rig *rig = memory_zalloc(1, sizeof(*rig));
+
+	assert_non_null(rig);
+	rig_open(rig, options);
+	return rig;
+}
+
+static inline void rig_free(struct rig *rig)
+{
+	rig_close(rig);
+	memory_free(rig);
+}
+
 static void *rig_wait_thread(void *context)
 {
 	struct rig_wait *wait = context;
