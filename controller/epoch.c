@@ -66,6 +66,7 @@ void epoch_free(struct epoch **out)
 	for (uint32_t i = 0; i < epoch->count; i++) {
 		worker_release(&epoch->parties[i].worker);
 		endpoints_fini(&epoch->parties[i].endpoints);
+		epoch_forget_kept(&epoch->parties[i]);
 	}
 	send_order_fini(&epoch->sends);
 	for (int role = 0; role < ROLE_COUNT; role++)
@@ -145,9 +146,11 @@ int epoch_opened(struct epoch *epoch, uint32_t index, struct message_endpoints *
 		 struct error *why)
 {
 	struct party *party = party_of(epoch, index);
-	int rc = check_endpoints(epoch, party, endpoints, why);
+	int rc = epoch_complete(epoch, party, endpoints, why);
 
 	WEFT_ASSERT_OP(endpoints->attempt, ==, epoch->attempt);
+	if (!rc)
+		rc = check_endpoints(epoch, party, endpoints, why);
 	if (rc)
 		return rc;
 	party->endpoints = *endpoints;
@@ -179,14 +182,39 @@ static int copy_bytes(unsigned char **to, const unsigned char *from, size_t byte
 	return 0;
 }
 
-/* The record that `from` made for `to`: records are in the order of from->peers. */
-static const struct endpoint_record *record_for(const struct party *from, uint32_t to)
+/* The place of `to` among the peers of `from`, which is that of the record made for it. */
+static size_t place_of(const struct party *from, uint32_t to)
 {
 	const uint32_t *found =
 		bsearch(&to, from->peers, from->peer_count, sizeof(to), compare_u32s);
 
 	WEFT_ASSERT(found);
-	return &from->endpoints.records[found - from->peers];
+	return (size_t)(found - from->peers);
+}
+
+static int copy_regions(struct peer_endpoints *out, const struct region_record *regions,
+			size_t count)
+{
+	out->regions = memory_zalloc(count, sizeof(*out->regions));
+	if (!out->regions)
+		return -ERROR_MEMORY;
+	for (size_t i = 0; i < count; i++) {
+		out->regions[i].region = regions[i].region;
+		out->regions[i].length = regions[i].length;
+		out->region_count++;
+		if (copy_bytes(&out->regions[i].bytes, regions[i].bytes, regions[i].length))
+			return -ERROR_MEMORY;
+	}
+	return 0;
+}
+
+/* Of one that keeps its endpoint, what has changed. Mates share what never does. */
+static int describe_kept(struct peer_endpoints *out, const struct party *peer, bool all)
+{
+	out->record = memory_alloc(0);
+	if (!out->record)
+		return -ERROR_MEMORY;
+	return copy_regions(out, peer->changed, all ? peer->changed_count : 0);
 }
 
 /* Mates are told of the memory that they share alone, trainers and who sends a copy of all the rest, and who is sent one of nothing. */
@@ -194,26 +222,20 @@ static int describe(struct peer_endpoints *out, const struct party *peer, const 
 		    uint32_t to)
 {
 	const struct message_endpoints *from = &peer->endpoints;
-	const struct endpoint_record *record = record_for(peer, to);
+	size_t place = place_of(peer, to);
+	const struct endpoint_record *record = &from->records[place];
 	enum plan_copy copy = epoch_copy_of(party, peer);
 	bool all = peer->worker->who.role != party->worker->who.role || copy == COPY_TO;
-	const struct region_record *regions = all ? from->regions : from->shared;
 	size_t region_count = all ? from->region_count : copy == COPY_NONE ? from->shared_count : 0;
 	size_t place_count = all ? from->place_count : 0;
 
 	out->member = peer->worker->who;
 	out->incarnation = peer->worker->hello.incarnation;
+	if (epoch_keeps(peer, place))
+		return describe_kept(out, peer, all);
 	out->copies = all ? from->copies : 0;
-	out->regions = memory_zalloc(region_count, sizeof(*out->regions));
-	if (!out->regions)
+	if (copy_regions(out, all ? from->regions : from->shared, region_count))
 		return -ERROR_MEMORY;
-	for (size_t i = 0; i < region_count; i++) {
-		out->regions[i].region = regions[i].region;
-		out->regions[i].length = regions[i].length;
-		out->region_count++;
-		if (copy_bytes(&out->regions[i].bytes, regions[i].bytes, regions[i].length))
-			return -ERROR_MEMORY;
-	}
 	if (copy_bytes((unsigned char **)&out->places, (const unsigned char *)from->places,
 		       place_count * sizeof(*from->places)))
 		return -ERROR_MEMORY;
@@ -234,8 +256,9 @@ int epoch_peers(const struct epoch *epoch, uint32_t index, struct message_peers 
 	for (size_t i = 0; i < party->peer_count; i++) {
 		const struct party *peer = &epoch->parties[party->peers[i]];
 
-		peers->peer_count++;
-		if (describe(&peers->peers[i], peer, party, index))
+		if (epoch_keeps(party, i) && !peer->changed_count)
+			continue;
+		if (describe(&peers->peers[peers->peer_count++], peer, party, index))
 			return -ERROR_MEMORY;
 	}
 	return 0;

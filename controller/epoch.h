@@ -15,6 +15,7 @@
  *   epoch_cluster.c  the topology that workers report
  *   epoch_pairs.c    which transport each pair uses
  *   epoch_copy.c     which inference ranks send others what they show
+ *   epoch_keep.c     which pairs keep the endpoints that they have
  */
 #ifndef CONTROLLER_EPOCH_H
 #define CONTROLLER_EPOCH_H
@@ -45,8 +46,15 @@ struct party {
 	size_t peer_count, peers_ready;     /* of them, not PLANNED any more */
 	const struct party *donor;          /* the inference rank that sends it what it shows; NULL: none does */
 	uint64_t plan_ms;                   /* when the plan was sent last */
-	uint32_t rows_of;                   /* its rows are those that it has of this attempt; 0: they are not */
+	struct digest rows;                 /* of its rows and their peers, once they were filled in; zero: they were not */
+	struct digest had;                  /* the same of those that it has, */
+	uint32_t had_of;                    /* of that attempt; 0: it has none */
 	struct message_endpoints endpoints; /* not PLANNED: records in plan order */
+	bool *kept;                         /* by place in peers: that pair keeps its endpoint; NULL: none does */
+	size_t kept_count;
+	struct message_endpoints before;    /* with kept ones: what it said when they were opened */
+	struct region_record *changed;      /* and of its regions what it has said to be otherwise since */
+	size_t changed_count;
 };
 
 struct epoch {
@@ -93,9 +101,8 @@ void epoch_free(struct epoch **epoch);
 
 /* Tensors held but wanted by nobody: how many, and some of their names. */
 int epoch_unwanted(const struct epoch *epoch, struct text *names, size_t *count);
-/* Fills everything but the timeout. */
-int epoch_rows(const struct epoch *epoch, uint32_t party, struct message_plan *plan,
-	       struct error *error);
+/* Fills everything but the timeout; rows only where they are not those that the worker has. */
+int epoch_rows(struct epoch *epoch, uint32_t party, struct message_plan *plan, struct error *error);
 /* Leg 1: takes the endpoints, or -code and why the peers could not use them. */
 int epoch_opened(struct epoch *epoch, uint32_t party, struct message_endpoints *endpoints,
 		 struct error *why);
@@ -131,6 +138,17 @@ bool epoch_can_copy(const struct epoch *epoch, uint32_t donor, uint32_t rank);
 int epoch_copy(struct epoch *epoch, uint32_t donor, uint32_t rank);
 /* What the first, of two inference ranks, has to do with the second. */
 enum plan_copy epoch_copy_of(const struct party *party, const struct party *peer);
+
+/* epoch_keep.c: when its options are set, of a plan whose rows the worker has: peers that are to it what they were. */
+void epoch_leave_out_peers(struct message_plan *plan);
+/* From that one, which goes; before any plan is sent, and when copies are chosen. whole, by party: it can keep what
+ * it has. */
+int epoch_keep(struct epoch *epoch, struct epoch *before, const bool *whole);
+/* The pair of the party and that place in its peers. */
+bool epoch_keeps(const struct party *party, size_t peer);
+/* What it says with what it said before, as if all were said. */
+int epoch_complete(const struct epoch *epoch, struct party *party, struct message_endpoints *said, struct error *why);
+void epoch_forget_kept(struct party *party);
 
 /* epoch_problem.c: what all who are in the plan declare alike */
 const struct message_declare *epoch_labels(const struct epoch *epoch);

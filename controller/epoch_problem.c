@@ -209,8 +209,6 @@ static int is_of_the_same(const struct epoch *epoch, const struct epoch *before,
 	return rc;
 }
 
-/* Who has connected by it has its rows, too, unless it was taken over: then they may stand in another order. (Where plans are only
- * equal by their digest they may differ: they number parameters by layouts, and stand in the order of the topology.) */
 static void share_plan(struct epoch *epoch, const struct epoch *before)
 {
 	++*before->uses;
@@ -219,10 +217,20 @@ static void share_plan(struct epoch *epoch, const struct epoch *before)
 	epoch->problem = before->problem;
 	epoch->table = before->table;
 	epoch->table->moved.routes = epoch->table->moved.bytes = 0;
-	for (uint32_t i = 0; i < epoch->count && !before->adopted; i++)
-		if (before->parties[i].worker == epoch->parties[i].worker &&
-		    before->parties[i].leg == LEG_CONNECTED && !before->parties[i].away)
-			epoch->parties[i].rows_of = before->attempt;
+}
+
+/* Who has connected by it has its rows, unless it was taken over: then nobody knows in which order. */
+static void note_rows(struct epoch *epoch, const struct epoch *before)
+{
+	for (uint32_t i = 0; i < epoch->count && !before->adopted; i++) {
+		const struct party *then = &before->parties[i];
+
+		if (then->worker != epoch->parties[i].worker || then->leg != LEG_CONNECTED ||
+		    then->away)
+			continue;
+		epoch->parties[i].had = then->rows;
+		epoch->parties[i].had_of = before->attempt;
+	}
 }
 
 static int make_plan(struct epoch *epoch, const struct epoch *before,
@@ -252,6 +260,8 @@ int epoch_plan(struct epoch *epoch, const struct epoch *before, const struct epo
 
 	WEFT_ASSERT(!epoch->table);
 	WEFT_ASSERT_OP(epoch->count, ==, epoch->capacity);
+	if (!rc && before)
+		note_rows(epoch, before);
 	if (!rc && same)
 		share_plan(epoch, before);
 	else if (!rc)

@@ -247,10 +247,75 @@ static const char *transport_between(const struct epoch *epoch, const struct wor
 				 : epoch_copy_transport(epoch, peer, worker);
 }
 
-int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *plan,
-	       struct error *error)
+#define ROW_WORDS (16 + 2 * BOX_DIMS_MAX)
+
+static size_t row_words(uint64_t words[ROW_WORDS], const struct plan_row *row)
 {
-	const struct party *party = &epoch->parties[index];
+	size_t n = 0;
+	const uint64_t all[] = {row->peer,
+				row->ordinal,
+				row->tensor,
+				row->param,
+				row->path,
+				row->scales,
+				row->offset,
+				row->bytes,
+				row->transform.part,
+				(uint64_t)row->transform.from_rows << 32 |
+					row->transform.from_columns,
+				(uint64_t)row->transform.to_rows << 32 | row->transform.to_columns,
+				row->to,
+				row->spread.run_bytes,
+				row->spread.stride_bytes,
+				row->src.dims};
+
+	for (; n < ARRAY_SIZE(all); n++)
+		words[n] = all[n];
+	for (uint32_t d = 0; d < row->src.dims; d++) {
+		words[n++] = row->src.lo[d];
+		words[n++] = row->src.hi[d];
+	}
+	return n;
+}
+
+/* Of all that a worker takes from the plan that it had; copies come and go with a pause. */
+static struct digest rows_digest(const struct message_plan *plan)
+{
+	struct digest_stream stream;
+	uint64_t words[ROW_WORDS];
+
+	digest_begin(&stream);
+	for (size_t i = 0; i < plan->peer_count; i++) {
+		const struct plan_peer *peer = &plan->peers[i];
+
+		if (peer->copy != COPY_NONE)
+			continue;
+		digest_add_u64(&stream, peer->member.role);
+		digest_add_u64(&stream, peer->member.rank);
+		digest_add_u64(&stream, peer->bytes);
+		digest_add_u64(&stream, peer->pieces);
+		digest_add_string(&stream, peer->transport);
+	}
+	for (size_t i = 0; i < plan->row_count; i++)
+		digest_add(&stream, words, row_words(words, &plan->rows[i]) * sizeof(*words));
+	return digest_end(&stream);
+}
+
+/* In a pause most have them already. */
+static void leave_out_rows(struct party *party, struct message_plan *plan)
+{
+	party->rows = rows_digest(plan);
+	if (!party->had_of || !digest_equal(party->rows, party->had))
+		return;
+	plan->rows_of = party->had_of;
+	memory_free(plan->rows);
+	plan->rows = NULL;
+	plan->row_count = 0;
+}
+
+int epoch_rows(struct epoch *epoch, uint32_t index, struct message_plan *plan, struct error *error)
+{
+	struct party *party = &epoch->parties[index];
 	const struct worker *worker = party->worker;
 	struct filling filling = {
 		.epoch = epoch,
@@ -283,6 +348,7 @@ int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *p
 		if (peer->who.role != worker->who.role)
 			filling.peer_of[peer->who.rank] = (uint32_t)i;
 		plan->peers[i].copy = epoch_copy_of(party, &epoch->parties[party->peers[i]]);
+		plan->peers[i].kept = epoch_keeps(party, i);
 		if (plan->peers[i].copy != COPY_NONE)
 			fill_copy(&worker->body->layout, &plan->peers[i]);
 		plan->peers[i].transport =
@@ -291,12 +357,8 @@ int epoch_rows(const struct epoch *epoch, uint32_t index, struct message_plan *p
 	}
 	if (!rc)
 		rc = fill_rows(&filling, error);
-	plan->rows_of = party->rows_of;
-	if (plan->rows_of) {
-		memory_free(plan->rows);
-		plan->rows = NULL;
-		plan->row_count = 0;
-	}
+	if (!rc)
+		leave_out_rows(party, plan);
 	memory_free(filling.peer_of);
 	return rc;
 }

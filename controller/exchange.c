@@ -71,6 +71,8 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 		message->u.plan.peers[i].lacks = returns_is_sent(controller, peer);
 		message->u.plan.peers[i].delta = deltas(controller, slot, peer);
 	}
+	if (!rc)
+		epoch_leave_out_peers(&message->u.plan);
 	return rc;
 }
 
@@ -249,12 +251,30 @@ static int plan_without(struct epoch **epoch, struct controller *controller, int
 	return again;
 }
 
+/* Who has stopped and needs nothing anew keeps what it has with others of whom that holds. */
+static int keep(struct controller *controller, struct epoch *before)
+{
+	uint32_t count = controller->members.count;
+	bool *whole = memory_zalloc(count, sizeof(*whole));
+	int rc = -ERROR_MEMORY;
+
+	for (uint32_t i = 0; whole && i < count; i++) {
+		const struct paused *paused = &controller->pause.slots[i];
+
+		whole[i] = paused->stopped && !paused->fresh && !paused->anew;
+	}
+	if (whole)
+		rc = epoch_keep(controller->epoch, before, whole);
+	memory_free(whole);
+	return rc;
+}
+
 void exchange_begin(struct controller *controller)
 {
 	struct membership *members = &controller->members;
 	const struct slot *runs = takeover_first(controller);
 	enum takeover how = TAKEOVER_DIFFERS;
-	struct epoch *epoch = NULL;
+	struct epoch *epoch = NULL, *before;
 	struct error why = {0};
 	int rc;
 
@@ -283,9 +303,12 @@ void exchange_begin(struct controller *controller)
 	controller->exchanges_again = controller->epoch != NULL;
 	controller->pause.phase = PAUSE_NONE;
 	controller->pause.missing_ms = 0;
-	epoch_free(&controller->epoch);
+	before = controller->epoch;
 	controller->epoch = epoch;
 	copies_choose(controller);
+	if (before && keep(controller, before))
+		no_memory(controller);
+	epoch_free(&before);
 	controller->pause.repeat = returns_repeat(controller);
 	controller->attempts++;
 	controller_enter(controller, CONTROLLER_EXCHANGE);

@@ -10,7 +10,7 @@
  *
  * Trainers first, all before the same version, the first that none of them has begun. Then nothing is on its way but
  * what ranks put in place of the last one, so they pause when they have. Nobody lets go of what others still use: a worker
- * opens its memory and endpoints anew only with the plan, and that is sent when all have paused.
+ * closes and opens endpoints only with the plan, and that is sent when all have paused; pairs that stay keep theirs (epoch_keep.c).
  *
  * Once a pause has begun it ends in a plan, whatever becomes of the newcomers: without them it is one for those who are here.
  *
@@ -398,6 +398,7 @@ void returns_paused(struct controller *controller, struct slot *slot, struct mes
 	paused->version = said->version;
 	paused->repeats = said->repeats;
 	paused->between = said->between;
+	paused->anew = said->anew;
 	if (!controller->pause.since_ms && paused->stopped)
 		controller->pause.since_ms = controller->now_ms;
 	returns_look(controller);

@@ -72,7 +72,7 @@ struct paused {
 	bool stopped;
 	bool firm;                         /* it has, or has said twice how far it is: who has not begun to write stops at once */
 	uint64_t next, version;            /* as it has answered */
-	bool repeats, between;
+	bool repeats, between, anew;
 	bool fresh;                        /* it comes in with the plan that ends the pause */
 };
 

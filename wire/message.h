@@ -144,6 +144,10 @@ struct peer_endpoints {
 	size_t record_length;
 };
 struct message_peers { uint32_t attempt; struct peer_endpoints *peers; size_t peer_count; };
+/* What was said before with what is said now of it: a region of that number is replaced, and without bytes left out. Takes bytes out
+ * of the changes. */
+int message_regions_change(struct region_record **regions, size_t *count, struct region_record *changes,
+			   size_t change_count, struct error *error);
 
 struct message_attempt { uint32_t attempt; }; /* connected, go */
 
@@ -178,6 +182,7 @@ struct plan_peer {
 	bool lacks;                /* an inference rank: it is sent `repeat` */
 	bool delta;                /* of what the inference rank has of the version before, what differs may be sent alone: --delta */
 	enum plan_copy copy;       /* FROM: this peer sends `copy` here; TO: is sent it. bytes and pieces are all parameters then */
+	bool kept;                 /* the endpoint that the pair has stays: neither side opens another one */
 };
 /* One piece to move. Trainers get them in send order, inference ranks in ordinal order.
  * `tensor` indexes the receiver's own declaration: the trainer's holding (layout for an
@@ -211,13 +216,17 @@ struct message_plan {
 				      next one; 0: they do not */
 	uint64_t repeat;           /* trainer: the last version, which all of them send once more to those that lack it; 0: they do not */
 	uint32_t rows_of;          /* its rows are those of that attempt's plan, which this worker has; 0: they are here */
-	struct plan_peer *peers;
+	struct plan_peer *peers;   /* with rows_of: but for those that are kept, and else what they were there */
 	size_t peer_count;
 	struct plan_row *rows;
 	size_t row_count;
 };
-/* Those of that plan, which is of this attempt: ERROR_MESSAGE where they do not fit. */
-int message_plan_take_rows(struct message_plan *plan, const struct message_plan *from, struct error *error);
+/* Rows and peers of that plan, which is of this attempt: ERROR_MESSAGE where they do not fit. */
+int message_plan_complete(struct message_plan *plan, const struct message_plan *from, struct error *error);
+/* Of all peers of the plan, in its order: of those that it keeps what was said before, which is taken out of there, with what is
+ * said now, and no record. ERROR_MESSAGE where the two do not fit the plan. */
+int message_peers_complete(struct message_peers *peers, const struct message_plan *plan, struct message_peers *before,
+			   struct error *error);
 /* An engine, or a trainer, has left the job, and the others go on: `count` ranks from the first on, and why. Counted from 1,
  * heard in this order. */
 struct message_gone { uint32_t number, count; struct member first; int code; char *text; };
@@ -238,6 +247,7 @@ struct message_paused {
 	bool repeats;              /* trainer: it would send that once more to those that lack it, before the next one; inference:
 				      its memory holds that one whole */
 	bool between;              /* trainer: it has nothing new yet, and begins nothing at once */
+	bool anew;                 /* some endpoint of its is not whole: it is to open all of them anew */
 };
 struct message_lost {           /* the job's end for the others: who, and the error message */
 	int code;

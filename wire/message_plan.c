@@ -7,7 +7,7 @@
  *    "peers":[..], "rows":[..]}
  *
  *   away   [[role, rank], ..]
- *   peers  [[[role, rank], host, bytes, pieces, transport, lacks, delta, copy], ..]
+ *   peers  [[[role, rank], host, bytes, pieces, transport, lacks, delta, copy, kept], ..]
  *   rows   [[peer, ordinal, tensor, param, how, [lo0, hi0, lo1, hi1, ..], offset, bytes], ..]
  *             │      └─ below that peer's pieces
  *             └──────── place in peers
@@ -31,6 +31,7 @@ static const struct codec_field peer_fields[] = {
 	FIELD_BOOL(struct plan_peer, lacks),
 	FIELD_BOOL(struct plan_peer, delta),
 	FIELD_U32(struct plan_peer, copy, COPY_COUNT - 1),
+	FIELD_BOOL(struct plan_peer, kept),
 };
 static const struct codec_record peer_record = {CODEC_RECORD_OF(struct plan_peer, peer_fields)};
 
@@ -160,24 +161,4 @@ int message_plan_check(const void *body, struct error *error)
 			return rc;
 	}
 	return 0;
-}
-
-int message_plan_take_rows(struct message_plan *plan, const struct message_plan *from,
-			   struct error *error)
-{
-	size_t bytes = from->row_count * sizeof(*from->rows);
-
-	if (plan->row_count || plan->rows_of != from->attempt)
-		return error_set(
-			error, ERROR_MESSAGE,
-			"the plan of attempt %u has %zu rows, and says that they are those of attempt %u; "
-			"this worker has the plan of attempt %u",
-			plan->attempt, plan->row_count, plan->rows_of, from->attempt);
-	plan->rows = memory_alloc(bytes);
-	if (!plan->rows)
-		return memory_error(error, "taking the rows of the plan before", bytes);
-	if (bytes)
-		memcpy(plan->rows, from->rows, bytes);
-	plan->row_count = from->row_count;
-	return message_plan_check(plan, error);
 }

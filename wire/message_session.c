@@ -256,6 +256,7 @@ static const struct codec_field paused_fields[] = {
 	FIELD_U64(struct message_paused, version),
 	FIELD_BOOL(struct message_paused, repeats),
 	FIELD_BOOL(struct message_paused, between),
+	FIELD_BOOL(struct message_paused, anew),
 };
 MESSAGE_RECORD(paused);
 

@@ -467,10 +467,11 @@ static void connect_sinks(struct weft_worker *worker, const uint32_t *params)
 		theirs->place_count = params[p];
 		theirs->places = memory_zalloc(params[p], sizeof(*theirs->places));
 		peer->theirs = theirs;
-		peer->remotes = memory_zalloc(1, sizeof(*peer->remotes));
-		peer->remotes[0] = memory_zalloc(1, sizeof(*peer->remotes[0]));
-		*peer->remotes[0] = (struct transport_remote){.endpoint = peer->endpoint,
-							      .bytes = UINT64_MAX / 2};
+		peer->imports = memory_zalloc(1, sizeof(*peer->imports));
+		peer->imports->remote = memory_zalloc(1, sizeof(*peer->imports->remote));
+		*peer->imports->remote = (struct transport_remote){.endpoint = peer->endpoint,
+								   .bytes = UINT64_MAX / 2};
+		peer->import_count = 1;
 		peer->endpoint->stage = ENDPOINT_CONNECTED;
 	}
 }

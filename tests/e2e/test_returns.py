@@ -62,6 +62,10 @@ def test_engine__that_comes_back_has_every_version_from_then_on(tmp_path, models
         lose(job)
         come_back(job, *WAYS[way])
         all_is_right(job)
+        kept = {"trainer-0": "4 of 6", **{f"inference-{rank}": "3 of 3" for rank in (0, 1, 4, 5)},
+                **{f"again-{rank}": "0 of 3" for rank in (2, 3)}}
+        for name, count in kept.items():  # nothing is opened anew but for those that come
+            assert f"; {count} endpoints kept" in job.processes[name].stderr, job.said()
     assert not jobs.leftovers()
 
 

@@ -330,6 +330,7 @@ static void begin(struct story *story, struct simulation_options *options, char 
 		snprintf(train, 64, "world=%u,pp=%u", story->trainers, story->trainers);
 	snprintf(infer, 64, "engines=%u,tp=%u", story->engines, story->tp);
 	*options = (struct simulation_options){
+		.anew_percent = (uint32_t)(story->seed % 3 == 0 ? 5 : 0),
 		.train = train,
 		.infer = infer,
 		.on_loss = "continue",

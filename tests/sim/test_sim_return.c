@@ -6,6 +6,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -95,12 +96,56 @@ static void test_engine__that_comes_back_costs_no_rows_of_the_others(void **unus
 	simulation_update(s, 1);
 	simulation_run_for(s, 1000);
 	simulation_expect(s,
-			  "*controller > trainer 0: plan attempt 2: rows of attempt 1, 3 peers*\n"
-			  "*controller > inference 0: plan attempt 2: rows of attempt 1*\n"
-			  "*controller > inference 2: plan attempt 2: 3 rows*\n"
-			  "*trainer 0: plan attempt 2: 9 rows, 3 peers\n");
+			  "*controller > trainer 0: plan attempt 2: rows of attempt 1, 1 peers*\n"
+			  "*controller > inference 0: plan attempt 2: rows of attempt 1, 0 peers*\n"
+			  "*controller > inference 2: plan attempt 2: 3 rows, 1 peers*\n"
+			  "*trainer 0: plan attempt 2: 9 rows, 3 peers\n"
+			  "*trainer 0 > endpoints attempt 2: 1 records*\n"
+			  "*inference 0 > endpoints attempt 2: 0 records, 0 regions, 0 places*\n"
+			  "*inference 2 > endpoints attempt 2: 1 records, 1 regions, 3 places*\n"
+			  "*controller > inference 0: peers attempt 2: 0 peers\n"
+			  "*controller > inference 2: peers attempt 2: 1 peers\n");
 	simulation_assert_all_at(s, 1);
 	simulation_free(&s);
+}
+
+/* Bytes said by and to trainer 0, and the first rank of engine 0, when engine 1 comes back. */
+static void say_bytes(const char *infer, const char *train, uint64_t bytes[2])
+{
+	struct simulation *s = simulation_running(&(struct simulation_options){
+		.infer = infer, .train = train, .on_loss = "continue"});
+	uint32_t world = (uint32_t)strtoul(train + strlen("world="), NULL, 10);
+
+	simulation_kill(s, world + 2);
+	simulation_drop(s, 0, 2, "its process has ended");
+	simulation_run_for(s, 1000);
+	bytes[0] = simulation_said_bytes(s, 0);
+	bytes[1] = simulation_said_bytes(s, world);
+	simulation_start_rank(s, 2);
+	simulation_start_rank(s, 3);
+	simulation_run_for(s, 200);
+	simulation_update(s, 1);
+	simulation_run_for(s, 1000);
+	bytes[0] = simulation_said_bytes(s, 0) - bytes[0];
+	bytes[1] = simulation_said_bytes(s, world) - bytes[1];
+	simulation_assert_all_at(s, 1);
+	simulation_free(&s);
+}
+
+/* What a change costs those whom it does not concern does not grow with the job. */
+static void
+test_engine__that_comes_back_costs_the_others_what_it_is_and_not_what_the_job_is(void **unused)
+{
+	uint64_t small[2], large[2];
+
+	(void)unused;
+	say_bytes("engines=3,tp=2", "world=2", small);
+	say_bytes("engines=24,tp=2", "world=8,source=gathered", large);
+	for (int i = 0; i < 2; i++)
+		if (large[i] > small[i] + 64)
+			fail_msg("%s: %llu bytes in a job of 8, %llu in one of 56",
+				 i ? "inference 0" : "trainer 0", (unsigned long long)small[i],
+				 (unsigned long long)large[i]);
 }
 
 static void test_newcomer__that_dies_again_keeps_nobody_waiting(void **unused)
@@ -306,6 +351,8 @@ int main(void)
 		cmocka_unit_test(
 			test_trainers__that_are_at_different_versions_meet_before_the_later_one),
 		cmocka_unit_test(test_engine__that_comes_back_costs_no_rows_of_the_others),
+		cmocka_unit_test(
+			test_engine__that_comes_back_costs_the_others_what_it_is_and_not_what_the_job_is),
 		cmocka_unit_test(test_newcomer__that_dies_again_keeps_nobody_waiting),
 		cmocka_unit_test(test_engine__that_is_lost_in_the_exchange_is_planned_without),
 		cmocka_unit_test(test_newcomer__may_have_another_layout_if_there_is_a_plan_with_it),

@@ -398,6 +398,7 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 		to->peers[i].lacks = coin(state);
 		to->peers[i].delta = coin(state);
 		to->peers[i].copy = (enum plan_copy)random_below(state, COPY_COUNT);
+		to->peers[i].kept = coin(state);
 	}
 	if (to->peer_count == 0)
 		return;
@@ -510,6 +511,7 @@ static void random_small(struct message *message, uint64_t *state)
 		message->u.paused.version = number(state);
 		message->u.paused.repeats = coin(state);
 		message->u.paused.between = coin(state);
+		message->u.paused.anew = coin(state);
 		break;
 	case MESSAGE_LEAVE:
 		message->u.leave.done = coin(state);

@@ -151,6 +151,7 @@ static const char *plan_peer_differs(const struct plan_peer *a, const struct pla
 	SAME_NUMBER(lacks);
 	SAME_NUMBER(delta);
 	SAME_NUMBER(copy);
+	SAME_NUMBER(kept);
 	return NULL;
 }
 
@@ -298,6 +299,7 @@ static const char *small_differs(const struct message *a, const struct message *
 		SAME_NUMBER(u.paused.version);
 		SAME_NUMBER(u.paused.repeats);
 		SAME_NUMBER(u.paused.between);
+		SAME_NUMBER(u.paused.anew);
 		break;
 	case MESSAGE_HEARTBEAT:
 		SAME_NUMBER(u.heartbeat.sequence);

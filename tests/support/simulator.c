@@ -90,6 +90,8 @@ void simulation_send(struct simulation *simulation, uint32_t worker, bool to_con
 	transmit(simulation, worker, to_controller, bytes, length);
 	if (dice(simulation, 100) < simulation->options.double_percent)
 		transmit(simulation, worker, to_controller, bytes, length);
+	if (message->type != MESSAGE_HEARTBEAT)
+		end->said_bytes += length;
 	memory_free(bytes);
 }
 
@@ -448,6 +450,7 @@ void simulation_free(struct simulation **out)
 		worker_core_free(&worker->core);
 		layout_fini(&worker->layout);
 		holding_fini(&worker->holding);
+		array_free(&worker->links);
 		memory_free(worker);
 	}
 	array_free(&simulation->workers);

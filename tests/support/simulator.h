@@ -32,6 +32,7 @@ struct simulation_options {
 	uint32_t open_ms, connect_ms, write_ms; /* default 2, 2, 10 */
 	uint32_t join_timeout_ms, restarts; /* default 20000, 0 */
 	uint32_t tensors;                   /* default 3 */
+	uint32_t anew_percent;              /* workers that cannot keep their endpoints in a pause; default 0 */
 };
 
 /* What makes one worker differ from the others. */
@@ -91,6 +92,8 @@ bool simulation_alive(const struct simulation *simulation, uint32_t worker);
 enum worker_state simulation_state(const struct simulation *simulation, uint32_t worker);
 const struct error *simulation_error(const struct simulation *simulation, uint32_t worker);
 uint64_t simulation_version(const struct simulation *simulation, uint32_t worker);
+/* By it and to it, but for heartbeats. */
+uint64_t simulation_said_bytes(const struct simulation *simulation, uint32_t worker);
 const struct message_plan *simulation_plan(const struct simulation *simulation,
 					   uint32_t worker);
 

@@ -35,6 +35,13 @@ struct event {
 	struct digest digest; /* SIGNAL */
 };
 
+/* An endpoint to that process, of that plan. */
+struct link {
+	struct member peer;
+	uint64_t incarnation;
+	uint32_t attempt;
+};
+
 struct worker {
 	struct simulation_worker what;
 	char name[MEMBER_TEXT_BYTES + 8], peer[PEER_BYTES];
@@ -57,6 +64,8 @@ struct worker {
 	uint64_t copies;      /* rank: another one sends it this version first; 0: none does */
 	uint32_t sends;       /* rank: to so many others, what it shows */
 	bool stopped;         /* rank: it has said so, and takes nothing any more */
+	ARRAY(struct link) links;
+	uint64_t said_bytes;  /* by it and to it, but for heartbeats */
 	uint64_t last_at[2];  /* latest delivery to, from: keeps order */
 };
 
@@ -71,6 +80,10 @@ struct simulation {
 	struct text transcript;
 	struct history history;
 };
+
+/* simulator_links.c: to those of its plan; and, when the job runs, both sides have the same. */
+void worker_connects(struct worker *worker, const struct message_peers *peers);
+void worker_checks_links(struct simulation *simulation, struct worker *worker);
 
 /* simulator.c */
 void simulation_line(struct simulation *simulation, const char *format, ...)

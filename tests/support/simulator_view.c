@@ -21,6 +21,11 @@ const struct error *simulation_error(const struct simulation *simulation, uint32
 	return &simulation->workers.items[worker]->error;
 }
 
+uint64_t simulation_said_bytes(const struct simulation *simulation, uint32_t worker)
+{
+	return simulation->workers.items[worker]->said_bytes;
+}
+
 uint64_t simulation_version(const struct simulation *simulation, uint32_t worker)
 {
 	return simulation->workers.items[worker]->version;

@@ -54,7 +54,7 @@ static int start(struct weft_worker *worker, uint32_t timeout_ms, struct error *
 	return rc;
 }
 
-void join_undo(struct weft_worker *worker)
+static void close_sides(struct weft_worker *worker)
 {
 	/* a driver leaves undefined what comes of freeing what a peer has open */
 	if ((worker->own_memory || worker->device) && worker->self.role == ROLE_INFERENCE &&
@@ -63,6 +63,11 @@ void join_undo(struct weft_worker *worker)
 	sender_close(&worker->sender);
 	donor_close(&worker->donor);
 	waiter_close(&worker->waiter);
+}
+
+void join_undo(struct weft_worker *worker)
+{
+	close_sides(worker);
 	epoch_release(&worker->epoch);
 }
 
@@ -94,10 +99,12 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 		.device = worker->device,
 		.layout = &worker->layout,
 		.params = &worker->params,
+		.beside = &worker->beside,
 		.landing_bytes = worker->landing_bytes,
 		.update_timeout_ms = worker->update_timeout_ms,
 		.shown = versions_begin(&worker->versions, &shown) ? shown : 0,
 	};
+	struct kept_links links = {0};
 	int rc;
 
 	rc = worker->self.role == ROLE_INFERENCE
@@ -105,11 +112,18 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 		     : 0;
 	transport_domain_keep_mapped(worker->domain, true); /* join_connected ends it */
 	keep_replica(worker);
-	join_undo(worker);
+	epoch_mark_kept(worker->epoch, plan);
+	close_sides(worker);
+	if (!rc)
+		rc = epoch_take_kept(worker->epoch, &links, error);
+	epoch_release(&worker->epoch);
 	/* the plan before this one is over, but perhaps not for all who wrote for it */
 	if (!rc)
 		rc = declare_check_memory(worker, error);
-	return rc ? rc : epoch_open(&worker->epoch, &options, plan, endpoints, error);
+	if (!rc)
+		rc = epoch_open(&worker->epoch, &options, plan, &links, endpoints, error);
+	links_close(&links, worker->device); /* what is left after a failure */
+	return rc;
 }
 
 int join_connected(struct weft_worker *worker, struct error *error)
@@ -227,10 +241,12 @@ static void log_plan(const struct weft_worker *worker)
 	for (size_t i = 0; i < plan->row_count; i++)
 		paths[plan->rows[i].path]++;
 	log_info(
-		"%s: plan %s by %s, order %s: %zu pieces, %zu peers; direct %zu, mapped %zu, replica %zu, landed %zu",
+		"%s: plan %s by %s, order %s: %zu pieces, %zu peers; direct %zu, mapped %zu, replica %zu, landed %zu; "
+		"%zu of %zu endpoints kept",
 		worker->self_name, digest_text(plan->digest, digest), plan->policy, plan->order,
 		plan->row_count, worker->epoch->peer_count, paths[PATH_DIRECT], paths[PATH_MAPPED],
-		paths[PATH_REPLICA], paths[PATH_LANDED]);
+		paths[PATH_REPLICA], paths[PATH_LANDED], worker->epoch->kept_count,
+		worker->epoch->all_count);
 }
 
 int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *error)
@@ -291,7 +307,9 @@ int join_pause(struct weft_worker *worker, uint64_t next, uint64_t version, enum
 {
 	uint64_t from;
 	uint32_t number = control_pause(worker->control, &from);
-	int rc = number ? control_paused(worker->control, number, next, version, where, error) : 0;
+	int rc = number ? control_paused(worker->control, number, next, version, where,
+					 !epoch_is_whole(worker->epoch), error)
+			: 0;
 
 	worker->pausing = !rc;
 	return rc;

@@ -392,6 +392,8 @@ int weft_close(weft_worker **where)
 		device_let_go(worker->device);
 	join_undo(worker);
 	send_plan_drop_kept(&worker->kept, worker->device);
+	if (!worker->device || device_closes(worker->device)) /* else kernels may touch it */
+		beside_close(&worker->beside);
 	params_close(&worker->params);
 	ranges_close(&worker->ranges);
 	rc = declare_check_memory(worker, &error);

@@ -70,6 +70,7 @@ struct weft_worker {
 	struct nic_report *nics;          /* as declared; names are the domain's */
 
 	struct params params;             /* inference; from join on */
+	struct beside beside;             /* the same: what peers write beside them */
 	struct epoch *epoch;              /* from the plan on; in a pause NULL between two */
 	struct kept_replica kept;         /* trainer, in a pause: of the plan before */
 	bool pausing;                     /* a call of an update has stopped for another plan, and the next one goes on there */

@@ -28,7 +28,7 @@ struct post {
 	uint64_t version, next;
 	uint32_t attempt, number;
 	struct member member;
-	bool done, repeats, between;
+	bool done, repeats, between, anew;
 };
 
 struct control {
@@ -304,7 +304,8 @@ static bool take_posts(struct control *control)
 					      .member = post.member,
 					      .done = post.done,
 					      .repeats = post.repeats,
-					      .between = post.between};
+					      .between = post.between,
+					      .anew = post.anew};
 		step(control, &event);
 		endpoints_fini(&post.endpoints);
 	}
@@ -551,7 +552,7 @@ uint32_t control_pause(struct control *control, uint64_t *version)
 }
 
 int control_paused(struct control *control, uint32_t number, uint64_t next, uint64_t version,
-		   enum stopped where, struct error *error)
+		   enum stopped where, bool anew, struct error *error)
 {
 	struct post event = {.type = WORKER_EVENT_PAUSED,
 			     .number = number,
@@ -559,6 +560,7 @@ int control_paused(struct control *control, uint32_t number, uint64_t next, uint
 			     .next = next,
 			     .version = version,
 			     .repeats = where == STOPPED_REPEATS,
+			     .anew = anew,
 			     .between =
 				     control->role == ROLE_TRAINER && where != STOPPED_IN_UPDATE};
 

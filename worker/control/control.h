@@ -82,10 +82,10 @@ uint64_t control_over(const struct control *control);
 void control_begins(struct control *control, uint64_t version);
 /* The host has stopped for it, and comes to control_next until that says CONTROL_RUN; see message_paused. Where: in an update that it
  * begins, or waits for; or between two, with nothing new yet; or so that it can send the last one to others, as a trainer that
- * is between two, or a rank whose memory holds it whole. */
+ * is between two, or a rank whose memory holds it whole. anew: it cannot keep the endpoints that it has. */
 enum stopped { STOPPED_IN_UPDATE, STOPPED_BETWEEN, STOPPED_REPEATS };
 int control_paused(struct control *control, uint32_t number, uint64_t next, uint64_t version, enum stopped where,
-		   struct error *error);
+		   bool anew, struct error *error);
 /* [any thread] Counts what the controller has asked of the host since it ran. */
 uint32_t control_news(const struct control *control);
 bool control_running(const struct control *control);

@@ -110,6 +110,21 @@ static void broken(struct worker_core *core, const struct error *what)
 	core_fail(core, &why, FAILURE_SENDS);
 }
 
+/* The host has let go of them. */
+static void keep_peers(struct worker_core *core)
+{
+	message_fini(&core->peers_before);
+	for (size_t i = 0; i < core->former_plans.count; i++) {
+		struct message *former = &core->former_plans.items[i];
+
+		if (former->type != MESSAGE_PEERS)
+			continue;
+		message_fini(&core->peers_before);
+		core->peers_before = *former;
+		*former = (struct message){0};
+	}
+}
+
 static void take_endpoints(struct worker_core *core, const struct message_endpoints *endpoints)
 {
 	struct message borrowed = {.type = MESSAGE_ENDPOINTS, .u.endpoints = *endpoints};
@@ -122,6 +137,7 @@ static void take_endpoints(struct worker_core *core, const struct message_endpoi
 		return;
 	}
 	core->endpoints_ready = true;
+	keep_peers(core);
 	core_forget_plans(core);
 	say_latest(core);
 }
@@ -154,15 +170,20 @@ static void take_drop(struct worker_core *core, const struct worker_event *event
 /* Of the pause that was asked for last. Or the host has stopped for the controller before this one, and sleeps. */
 static void take_paused(struct worker_core *core, const struct worker_event *event)
 {
+	const struct message_paused paused = {.number = event->number,
+					      .stopped = event->done,
+					      .next = event->next,
+					      .version = event->version,
+					      .repeats = event->repeats,
+					      .between = event->between,
+					      .anew = event->anew};
+
 	if (core->state == WORKER_RUN && core->halts && !core->pause.number && event->done)
-		core->stopped =
-			(struct message_paused){event->number,	true,		event->next,
-						event->version, event->repeats, event->between};
+		core->stopped = paused;
 	if (core->state != WORKER_RUN || event->number != core->pause.number ||
 	    (event->done && event->next && event->next < core->pause.version))
 		return;
-	core->paused = (struct message_paused){event->number,  event->done,    event->next,
-					       event->version, event->repeats, event->between};
+	core->paused = paused;
 	say_latest(core);
 }
 
@@ -481,6 +502,7 @@ void worker_core_free(struct worker_core **out)
 	message_fini(&core->plan);
 	message_fini(&core->peers);
 	message_fini(&core->endpoints);
+	message_fini(&core->peers_before);
 	core_forget_plans(core);
 	array_free(&core->former_plans);
 	array_free(&core->drops);

@@ -78,15 +78,16 @@ struct worker_event {
 	uint64_t version, next;
 	uint32_t attempt, number;
 	struct member member;
-	bool done, repeats, between;
+	bool done, repeats, between, anew;
 };
 
 enum worker_action_type {
 	WORKER_ACTION_SEND = ACTION_SEND,
 	WORKER_ACTION_LOG = ACTION_LOG,
-	WORKER_ACTION_OPEN = ACTION_OWN, /* plan: open an endpoint per peer, answer with ENDPOINTS; the core's, which keeps
-					    it and its peers until it has the ENDPOINTS of another one */
-	WORKER_ACTION_CONNECT,  /* peers: connect, answer with CONNECTED */
+	WORKER_ACTION_OPEN = ACTION_OWN, /* plan: open an endpoint per peer that is not kept, answer with ENDPOINTS; the core's,
+					    which keeps it and its peers until it has the ENDPOINTS of another one */
+	WORKER_ACTION_CONNECT,  /* peers: connect, answer with CONNECTED. Of all peers of the plan: of those that are kept what they
+				   had said before, too, and no record */
 	WORKER_ACTION_PAUSE,    /* message.u.pause: the host is to stop as that says, answer with PAUSED, of a trainer at
 				   once too */
 	WORKER_ACTION_GONE,     /* message.u.gone, without its text: those have left, for the reason `error` */

@@ -227,7 +227,7 @@ static void on_plan(struct worker_core *core, struct message *message)
 		return;
 	WEFT_ASSERT_OP(core->state == WORKER_DECLARE, ==, !have_plan(core));
 	if (message->u.plan.rows_of &&
-	    message_plan_take_rows(&message->u.plan, &core->plan.u.plan, &why)) {
+	    message_plan_complete(&message->u.plan, &core->plan.u.plan, &why)) {
 		core_fail(core, &why, FAILURE_SENDS);
 		return;
 	}
@@ -253,17 +253,6 @@ static void on_plan(struct worker_core *core, struct message *message)
 	action_push(core->actions, WORKER_ACTION_OPEN)->plan = &core->plan.u.plan;
 }
 
-static bool peers_match(const struct message_plan *plan, const struct message_peers *peers)
-{
-	if (plan->peer_count != peers->peer_count)
-		return false;
-	for (size_t i = 0; i < plan->peer_count; i++)
-		if (plan->peers[i].member.role != peers->peers[i].member.role ||
-		    plan->peers[i].member.rank != peers->peers[i].member.rank)
-			return false;
-	return true;
-}
-
 static void on_peers(struct worker_core *core, struct message *message)
 {
 	struct error why;
@@ -271,11 +260,11 @@ static void on_peers(struct worker_core *core, struct message *message)
 	if (core->state != WORKER_PLANNED || !core->endpoints_ready ||
 	    message->u.peers.attempt != core->plan.u.plan.attempt)
 		return;
-	if (!peers_match(&core->plan.u.plan, &message->u.peers)) {
-		error_set(&why, ERROR_MESSAGE,
-			  "the controller at %s sent endpoints of other peers "
-			  "than its plan names",
-			  core->options.controller);
+	if (message_peers_complete(&message->u.peers, &core->plan.u.plan,
+				   &core->peers_before.u.peers, &why)) {
+		error_wrap(&why,
+			   "the controller at %s sent endpoints of other peers than its plan names",
+			   core->options.controller);
 		core_fail(core, &why, FAILURE_SENDS);
 		return;
 	}

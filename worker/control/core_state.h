@@ -63,6 +63,7 @@ struct worker_core {
 	struct error owed; /* it failed before the controller was known, who is told first */
 	struct message plan, peers, endpoints; /* the last ones; zeroed until they are here */
 	ARRAY(struct message) former_plans;    /* and their peers: the host may be at one of them */
+	struct message peers_before;           /* of the plan before, whose endpoints may be kept; zeroed: of none */
 	struct message_pause pause;            /* the last one asked for; number 0: none was */
 	struct message_paused paused;          /* the answer; number 0: none yet */
 	bool halts;                            /* the host was asked to stop since the plan */

@@ -7,8 +7,8 @@
 #define DEFAULT_UPDATE_MS 60000u
 
 int epoch_open(struct epoch **out, const struct epoch_options *options,
-	       const struct message_plan *plan, struct message_endpoints *endpoints,
-	       struct error *error)
+	       const struct message_plan *plan, struct kept_links *links,
+	       struct message_endpoints *endpoints, struct error *error)
 {
 	struct epoch *epoch = memory_zalloc(1, sizeof(*epoch));
 	int rc;
@@ -24,7 +24,7 @@ int epoch_open(struct epoch **out, const struct epoch_options *options,
 	epoch->wait_ms = options->update_timeout_ms ? options->update_timeout_ms
 			 : plan->update_timeout_ms  ? plan->update_timeout_ms
 						    : DEFAULT_UPDATE_MS;
-	rc = peers_open(epoch, endpoints, error);
+	rc = peers_open(epoch, links, endpoints, error);
 	if (rc)
 		epoch_release(&epoch);
 	*out = epoch;
@@ -58,7 +58,7 @@ void epoch_release(struct epoch **where)
 		return; /* kernels may write into memory of ours, and of peers: all of it stays */
 	send_plan_close(&epoch->send);
 	peers_close(epoch);
-	receive_plan_close(&epoch->receive, epoch->options.params);
+	receive_plan_close(&epoch->receive);
 	memory_free(epoch);
 }
 
@@ -69,6 +69,14 @@ void peer_figures(const struct peer *peer, uint64_t *writes, uint64_t *chunks)
 	if (!peer->endpoint)
 		return;
 	stats = transport_endpoint_stats(peer->endpoint);
-	*writes += stats->writes;
-	*chunks += stats->chunks;
+	*writes += stats->writes - peer->writes_before;
+	*chunks += stats->chunks - peer->chunks_before;
+}
+
+int peer_progress(const struct peer *peer, uint64_t *done, struct error *error)
+{
+	int rc = transport_progress(peer->endpoint, done, error);
+
+	*done = *done > peer->writes_before ? *done - peer->writes_before : 0;
+	return rc;
 }

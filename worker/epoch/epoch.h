@@ -9,6 +9,7 @@
  *   RUN       ─► epoch_probe: every path of this worker is used once
  *   ...          epoch_hold, epoch_release
  *
+ * In a pause the next one takes over endpoints from the one before (keep.c).
  * What changes from version to version, and by whom a version is written, is update/.
  * Threads: one at a time until it runs; then any may read.
  */
@@ -16,7 +17,9 @@
 #define WORKER_EPOCH_EPOCH_H
 
 #include "worker/control/health.h"
+#include "base/array.h"
 #include "worker/device/device.h"
+#include "worker/epoch/beside.h"
 #include "worker/epoch/locals.h"
 #include "worker/epoch/params.h"
 #include "worker/epoch/ranges.h"
@@ -45,9 +48,29 @@ struct epoch_options {
 	/* inference rank */
 	const struct layout *layout;
 	struct params *params;
+	struct beside *beside;
 	uint64_t shown;                /* the version that its readers are shown before the epoch runs; 0: none */
 	uint64_t landing_bytes;        /* of all windows, but for the least that each has */
 	uint32_t update_timeout_ms;    /* 0: the plan's */
+};
+
+/* A region of a peer's. */
+struct import {
+	uint32_t region;                   /* the number that it gave it */
+	struct transport_remote *remote;
+	void *pinned;                      /* mapped memory of the host, for kernels that store there; or NULL */
+};
+
+/* What stays of a pair while its worker has no epoch. */
+struct kept_link {
+	struct member member;
+	struct transport_endpoint *endpoint;
+	struct import *imports;
+	size_t import_count;
+};
+struct kept_links {
+	struct kept_link *items;
+	size_t count, capacity;
 };
 
 /* The other end of one pair of this worker. */
@@ -58,8 +81,11 @@ struct peer {
 	const struct health *health;       /* the epoch's */
 	_Atomic bool gone;                 /* it has left, with its engine, and nothing goes there or comes from there any more */
 	const struct peer_endpoints *theirs;
-	struct transport_remote **remotes; /* as theirs->regions; trainers, and of mates and who is sent a copy */
-	void **pinned;                     /* the same: mapped memory of the host, for kernels that store there; or NULL */
+	struct import *imports;            /* trainers, and of mates and who is sent a copy */
+	size_t import_count;
+	bool kept;                         /* the endpoint goes to the next epoch */
+	uint64_t heard;                    /* sequence of the last signal that was of the epoch before; 0: none was */
+	uint64_t writes_before, chunks_before; /* and posts */
 	uint64_t first_piece;              /* the pair's pieces, and their checksums, among all pairs' */
 	bool landed;                       /* some of it goes into a window of the inference rank's, */
 	bool written;                      /* some is written where it belongs */
@@ -81,17 +107,18 @@ struct epoch {
 	size_t mate_count;                 /* them decides for it if its rank is lower, and it for the others */
 	size_t all_count;                  /* of peers; those left are ranks of other engines that this one sends what it shows, */
 	struct peer *copied_from;          /* or the one that sends it here; NULL: none does */
-	struct transport_region *word;     /* where there are mates: see epoch_word */
+	struct transport_region *word;     /* where there are mates: options.beside's */
+	size_t kept_count;                 /* of the peers, taken over from the epoch before */
 	struct send_plan send;             /* trainer */
 	struct receive_plan receive;       /* inference rank */
 	uint32_t holders;
 };
 
-/* Opens the peers' endpoints and fills *endpoints for the controller. Held once by the caller;
- * nothing is left after a failure. */
+/* Opens the peers' endpoints, but for those that the plan keeps, which it takes out of `links`, and fills *endpoints for the
+ * controller. Held once by the caller; nothing is left after a failure. */
 int epoch_open(struct epoch **epoch, const struct epoch_options *options,
-	       const struct message_plan *plan, struct message_endpoints *endpoints,
-	       struct error *error);
+	       const struct message_plan *plan, struct kept_links *links,
+	       struct message_endpoints *endpoints, struct error *error);
 /* peers must outlive the epoch. After a failure only epoch_release is left. */
 int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64_t deadline_ns,
 		  struct error *error);
@@ -106,31 +133,24 @@ void epoch_release(struct epoch **epoch);
  * after epoch_release who may write what. An interrupt does not cut it short. */
 void epoch_fence(struct epoch *epoch, uint32_t timeout_ms);
 
-/* Adds the peer's posts since its endpoint was opened. */
+/* Its endpoints can be kept in a pause: all that the next plan may have. */
+bool epoch_is_whole(const struct epoch *epoch);
+/* Of an epoch that ends: those that this plan keeps are none that a fence stops, and then are taken out. NULL is fine. */
+void epoch_mark_kept(struct epoch *epoch, const struct message_plan *plan);
+int epoch_take_kept(struct epoch *epoch, struct kept_links *links, struct error *error);
+void links_close(struct kept_links *links, const struct device *device);
+
+/* Adds the peer's posts in this epoch. */
 void peer_figures(const struct peer *peer, uint64_t *writes, uint64_t *chunks);
+
+/* transport_progress, of writes in this epoch. */
+int peer_progress(const struct peer *peer, uint64_t *done, struct error *error);
 
 /* What is known here of the region that the peer gave that number; NULL: it gave none. */
 struct transport_remote *peer_remote(const struct peer *peer, uint32_t region);
 
 /* Where kernels of this trainer's GPU reach that memory of the peer; NULL: they do not. */
-void *peer_device_pointer(const struct peer *peer, size_t region);
-
-/* Numbers of an inference rank's regions, behind those of its parameters. */
-static inline uint32_t epoch_sums_region(const struct epoch *epoch)
-{
-	return (uint32_t)epoch->options.params->region_count;
-}
-
-static inline uint32_t epoch_window_region(const struct epoch *epoch)
-{
-	return epoch_sums_region(epoch) + 1;
-}
-
-/* What mates share: the version that ranks show, which who decides stores here, its complement, and at OUT_AT the two that
- * are on their way to one of them. */
-#define WORD_REGION_BYTES 4096u
-#define WORD_BYTES        16u
-#define WORD_OUT_AT       64u
+void *peer_device_pointer(const struct peer *peer, uint32_t region);
 
 /* That rank decides when this one shows a version; NULL: this one does. */
 static inline const struct peer *epoch_decider(const struct epoch *epoch)
@@ -147,13 +167,22 @@ int peer_check_alive(const struct peer *peer, struct error *error);
 
 /* ---- peers.c: steps of the above ---- */
 
-int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct error *error);
-/* Numbers the pieces of all pairs, and allocates one checksum each where they are wanted, unless there is a region: without
- * checksums, or without pieces, both stay NULL. */
-int peers_open_sums(struct epoch *epoch, struct transport_region **region, uint64_t **sums,
-		    struct error *error);
+int peers_open(struct epoch *epoch, struct kept_links *links, struct message_endpoints *endpoints, struct error *error);
+/* Numbers the pieces of all pairs: how many checksums are wanted. */
+uint64_t peers_number_sums(struct epoch *epoch);
 void peers_close(struct epoch *epoch);
 /* Of one that nobody uses any more: its memory, and its endpoint. */
 void peer_let_go(struct epoch *epoch, struct peer *peer);
+
+/* ---- imports.c ---- */
+
+/* All that it has told, as far as this worker writes there. */
+int peer_import(const struct device *device, struct peer *peer, struct error *error);
+void import_close(const struct device *device, struct import *import);
+
+/* ---- keep.c ---- */
+
+/* Its endpoint, out of them. */
+int links_hand_over(struct kept_links *links, struct peer *peer, struct error *error);
 
 #endif

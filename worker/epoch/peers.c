@@ -43,6 +43,26 @@ static int export_region(const struct transport_region *region, size_t number,
 	return copy_record(&out->bytes, &out->length, record, length, error);
 }
 
+/* It is no more. */
+static int export_none(uint32_t number, struct message_endpoints *endpoints, struct error *error)
+{
+	struct region_record *out = &endpoints->regions[endpoints->region_count++];
+
+	out->region = number;
+	out->bytes = memory_alloc(0);
+	return out->bytes ? 0 : memory_error(error, "exporting regions", 0);
+}
+
+/* Then it is told already: it is one for as long as the worker. */
+static bool mates_kept(const struct epoch *epoch)
+{
+	bool any = false;
+
+	for (size_t m = 0; m < epoch->mate_count; m++)
+		any = any || epoch->mates[m].plan->kept;
+	return any;
+}
+
 /* Mates alone are told of it. */
 static int export_word(const struct epoch *epoch, struct message_endpoints *endpoints,
 		       struct error *error)
@@ -50,7 +70,7 @@ static int export_word(const struct epoch *epoch, struct message_endpoints *endp
 	struct message_endpoints shared = {0};
 	int rc;
 
-	if (!epoch->word)
+	if (!epoch->word || mates_kept(epoch))
 		return 0;
 	shared.regions = endpoints->shared = memory_zalloc(1, sizeof(*endpoints->shared));
 	if (!shared.regions)
@@ -60,9 +80,9 @@ static int export_word(const struct epoch *epoch, struct message_endpoints *endp
 	return rc;
 }
 
-/* The parameters' regions, then the one for checksums and that of windows. */
-static int export_regions(const struct epoch *epoch, struct message_endpoints *endpoints,
-			  struct error *error)
+/* The parameters' places and regions. */
+static int export_params(const struct epoch *epoch, struct message_endpoints *endpoints,
+			 struct error *error)
 {
 	const struct params *params = epoch->options.params;
 	size_t places = params->copies * params->count, i;
@@ -70,20 +90,38 @@ static int export_regions(const struct epoch *epoch, struct message_endpoints *e
 
 	endpoints->copies = params->copies;
 	endpoints->places = memory_zalloc(places, sizeof(*endpoints->places));
-	endpoints->regions = memory_zalloc(params->region_count + 2, sizeof(*endpoints->regions));
-	if (!endpoints->places || !endpoints->regions)
+	if (!endpoints->places)
 		return memory_error(error, "exporting regions",
 				    places * sizeof(*endpoints->places));
 	memcpy(endpoints->places, params->places, places * sizeof(*endpoints->places));
 	endpoints->place_count = places;
 	for (i = 0; i < params->region_count && !rc; i++)
 		rc = export_region(params->regions[i], i, endpoints, error);
-	if (!rc)
-		rc = export_region(epoch->receive.sums_region, epoch_sums_region(epoch), endpoints,
-				   error);
-	if (!rc)
-		rc = export_region(epoch->receive.windows.region, epoch_window_region(epoch),
-				   endpoints, error);
+	return rc;
+}
+
+/* Where some endpoint is kept, what peers have not heard: the rest is what it was. */
+static int export_regions(const struct epoch *epoch, struct message_endpoints *endpoints,
+			  struct error *error)
+{
+	struct beside *beside = epoch->options.beside;
+	const struct beside_region *regions[] = {&beside->sums, &beside->windows};
+	size_t room =
+		epoch->options.params->region_count + ARRAY_SIZE(regions) + beside->replaced.count;
+	int rc = 0;
+
+	endpoints->regions = memory_zalloc(room, sizeof(*endpoints->regions));
+	if (!endpoints->regions)
+		return memory_error(error, "exporting regions", room * sizeof(*endpoints->regions));
+	if (!epoch->kept_count)
+		rc = export_params(epoch, endpoints, error);
+	for (size_t i = 0; i < beside->replaced.count && !rc; i++)
+		rc = export_none(beside->replaced.items[i].number, endpoints, error);
+	for (size_t i = 0; i < ARRAY_SIZE(regions) && !rc; i++)
+		if (!epoch->kept_count || regions[i]->number >= beside->told)
+			rc = export_region(regions[i]->region, regions[i]->number, endpoints,
+					   error);
+	beside->told = (uint32_t)epoch->options.params->region_count + beside->made;
 	return rc ? rc : export_word(epoch, endpoints, error);
 }
 
@@ -95,19 +133,15 @@ static bool has_left(const void *context)
 	return peer->health && control_have_left(peer->health->control, peer->plan->member, 1);
 }
 
-static int open_peer(const struct epoch *epoch, struct peer *peer,
-		     struct message_endpoints *endpoints, struct error *error)
+static int open_endpoint(const struct epoch *epoch, struct peer *peer,
+			 struct message_endpoints *endpoints, struct error *error)
 {
 	struct endpoint_record *out = &endpoints->records[endpoints->record_count];
 	unsigned char record[TRANSPORT_RECORD_BYTES];
 	struct transport_domain *domain;
-	char name[MEMBER_TEXT_BYTES];
 	size_t length;
 	int rc;
 
-	snprintf(peer->name, sizeof(peer->name), "%s (host %.80s)",
-		 member_text(peer->plan->member, name),
-		 peer->plan->host ? peer->plan->host : "unknown");
 	rc = transport_domain_find(epoch->options.domain, peer->plan->transport, &domain, error);
 	if (rc)
 		return error_wrap(error, "%s", peer->name), rc;
@@ -115,8 +149,6 @@ static int open_peer(const struct epoch *epoch, struct peer *peer,
 				     error);
 	if (rc)
 		return rc;
-	peer->health = epoch->options.health;
-	transport_endpoint_ask_left(peer->endpoint, has_left, peer);
 	if (peer->plan->member.role == epoch->options.self.role && peer->plan->copy != COPY_FROM)
 		transport_endpoint_guest(peer->endpoint);
 	rc = transport_endpoint_record(peer->endpoint, record, &length, error);
@@ -125,6 +157,25 @@ static int open_peer(const struct epoch *epoch, struct peer *peer,
 	out->peer = peer->plan->member;
 	endpoints->record_count++;
 	return copy_record(&out->bytes, &out->length, record, length, error);
+}
+
+static int open_peer(struct epoch *epoch, struct peer *peer, struct kept_links *links,
+		     struct message_endpoints *endpoints, struct error *error)
+{
+	char name[MEMBER_TEXT_BYTES];
+	int rc;
+
+	snprintf(peer->name, sizeof(peer->name), "%s (host %.80s)",
+		 member_text(peer->plan->member, name),
+		 peer->plan->host ? peer->plan->host : "unknown");
+	rc = peer->plan->kept ? links_hand_over(links, peer, error)
+			      : open_endpoint(epoch, peer, endpoints, error);
+	if (rc)
+		return rc;
+	epoch->kept_count += peer->plan->kept;
+	peer->health = epoch->options.health;
+	transport_endpoint_ask_left(peer->endpoint, has_left, peer);
+	return 0;
 }
 
 /* The processor puts what differs in place. What is stored into mapped memory costs no network anything. */
@@ -195,19 +246,36 @@ static int find_others(struct epoch *epoch, struct error *error)
 
 static int open_word(struct epoch *epoch, struct error *error)
 {
-	int rc = epoch->mate_count
-			 ? transport_region_allocate(epoch->options.domain, WORD_REGION_BYTES,
-						     &epoch->word, error)
-			 : 0;
+	struct beside *beside = epoch->options.beside;
+	int rc = epoch->mate_count ? beside_want_word(beside, epoch->options.domain, error) : 0;
 
-	if (rc || !epoch->word)
+	if (rc || !epoch->mate_count)
 		return rc;
+	epoch->word = beside->word;
 	memcpy(transport_region_memory(epoch->word),
 	       (uint64_t[]){epoch->options.shown, ~epoch->options.shown}, WORD_BYTES);
 	return 0;
 }
 
-int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct error *error)
+/* Of an inference rank. */
+static int open_sums(struct epoch *epoch, struct error *error)
+{
+	struct beside *beside = epoch->options.beside;
+	uint64_t slots = peers_number_sums(epoch);
+	int rc;
+
+	if (!slots)
+		return 0;
+	rc = beside_want(beside, &beside->sums, epoch->options.domain, slots * sizeof(uint64_t),
+			 (uint32_t)epoch->options.params->region_count, NULL, error);
+	if (rc)
+		return error_wrap(error, "memory for %llu checksums", (unsigned long long)slots);
+	epoch->receive.sums = transport_region_memory(beside->sums.region);
+	return 0;
+}
+
+int peers_open(struct epoch *epoch, struct kept_links *links, struct message_endpoints *endpoints,
+	       struct error *error)
 {
 	const struct message_plan *plan = epoch->plan;
 	int rc = 0;
@@ -225,13 +293,14 @@ int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct 
 	for (size_t i = 0; i < epoch->all_count; i++)
 		epoch->peers[i].plan = &plan->peers[i];
 	for (size_t i = 0; i < epoch->all_count && !rc; i++)
-		rc = open_peer(epoch, &epoch->peers[i], endpoints, error);
+		rc = open_peer(epoch, &epoch->peers[i], links, endpoints, error);
 	find_landed(epoch);
 	if (!rc && epoch->options.self.role == ROLE_INFERENCE) {
-		rc = peers_open_sums(epoch, &epoch->receive.sums_region, &epoch->receive.sums,
-				     error);
+		if (!epoch->kept_count)
+			beside_close_replaced(epoch->options.beside);
+		rc = open_sums(epoch, error);
 		if (!rc)
-			rc = windows_open(&epoch->receive.windows, epoch, error);
+			rc = windows_open(epoch, error);
 		if (!rc)
 			rc = export_regions(epoch, endpoints, error);
 	}
@@ -240,11 +309,9 @@ int peers_open(struct epoch *epoch, struct message_endpoints *endpoints, struct 
 	return rc;
 }
 
-int peers_open_sums(struct epoch *epoch, struct transport_region **region, uint64_t **sums,
-		    struct error *error)
+uint64_t peers_number_sums(struct epoch *epoch)
 {
 	uint64_t slots = 0;
-	int rc;
 
 	for (size_t p = 0; p < epoch->peer_count; p++) {
 		epoch->peers[p].first_piece = slots;
@@ -254,15 +321,7 @@ int peers_open_sums(struct epoch *epoch, struct transport_region **region, uint6
 		epoch->copied_from->first_piece = slots;
 		slots += epoch->copied_from->plan->pieces;
 	}
-	if (!epoch->sums || !slots)
-		return 0;
-	rc = *region ? 0
-		     : transport_region_allocate(epoch->options.domain, slots * sizeof(uint64_t),
-						 region, error);
-	if (rc)
-		return error_wrap(error, "memory for %llu checksums", (unsigned long long)slots);
-	*sums = transport_region_memory(*region);
-	return 0;
+	return epoch->sums ? slots : 0;
 }
 
 static const struct peer_endpoints *find_theirs(const struct message_peers *peers,
@@ -273,70 +332,6 @@ static const struct peer_endpoints *find_theirs(const struct message_peers *peer
 		    peers->peers[i].member.rank == member.rank)
 			return &peers->peers[i];
 	return NULL;
-}
-
-/* What a peer has on the host and is mapped here: kernels store into pinned memory. */
-static int pin_mapped(const struct device *device, struct peer *peer, size_t r, struct error *error)
-{
-	void *memory = transport_remote_pointer(peer->remotes[r]);
-	int rc;
-
-	if (!device || !memory || !peer->written)
-		return 0;
-	rc = device_pin(device, memory, transport_remote_bytes(peer->remotes[r]), error);
-	if (!rc)
-		peer->pinned[r] = memory;
-	return rc;
-}
-
-struct transport_remote *peer_remote(const struct peer *peer, uint32_t region)
-{
-	for (size_t r = 0; r < peer->theirs->region_count; r++)
-		if (peer->theirs->regions[r].region == region)
-			return peer->remotes[r];
-	return NULL;
-}
-
-void *peer_device_pointer(const struct peer *peer, size_t region)
-{
-	void *pointer = transport_remote_device_pointer(peer->remotes[region]);
-
-	return pointer ? pointer : peer->pinned[region];
-}
-
-/* Parameters that no transport of ours writes lie in regions that it may not know. */
-static bool is_written(const struct peer *peer, size_t r)
-{
-	const struct peer_endpoints *theirs = peer->theirs;
-
-	for (size_t i = 0; i < theirs->place_count && !peer->written; i++)
-		if (theirs->places[i].region == theirs->regions[r].region)
-			return false;
-	return true;
-}
-
-static int import_regions(const struct device *device, struct peer *peer, struct error *error)
-{
-	size_t count = peer->theirs->region_count;
-
-	peer->remotes = memory_zalloc(count, sizeof(*peer->remotes));
-	peer->pinned = memory_zalloc(count, sizeof(*peer->pinned));
-	if (!peer->remotes || !peer->pinned)
-		return memory_error(error, "importing regions", count * sizeof(*peer->remotes));
-	for (size_t i = 0; i < count; i++) {
-		const struct region_record *region = &peer->theirs->regions[i];
-		int rc;
-
-		if (!is_written(peer, i))
-			continue;
-		rc = transport_remote_import(peer->endpoint, region->bytes, region->length,
-					     &peer->remotes[i], error);
-		if (!rc)
-			rc = pin_mapped(device, peer, i, error);
-		if (rc)
-			return error_wrap(error, "memory of %s", peer->name);
-	}
-	return 0;
 }
 
 /* Of a rank of another engine, which is to send what it shows or to be sent it: without that trainers send the next version. */
@@ -362,8 +357,11 @@ int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64
 		if (!peer->theirs)
 			return error_set(error, ERROR_MESSAGE,
 					 "the controller sent no endpoint of %s", peer->name);
-		rc = transport_endpoint_connect(peer->endpoint, peer->theirs->record,
-						peer->theirs->record_length, deadline_ns, error);
+		rc = peer->plan->kept
+			     ? 0
+			     : transport_endpoint_connect(peer->endpoint, peer->theirs->record,
+							  peer->theirs->record_length, deadline_ns,
+							  error);
 		if (!rc && i >= epoch->peer_count && peer->plan->copy == COPY_NONE &&
 		    peer->theirs->region_count != 1)
 			rc = error_set(error, ERROR_MESSAGE,
@@ -371,7 +369,7 @@ int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64
 				       peer->name, peer->theirs->region_count);
 		if (!rc && (epoch->options.self.role == ROLE_TRAINER || i >= epoch->peer_count) &&
 		    peer->plan->copy != COPY_FROM)
-			rc = import_regions(epoch->options.device, peer, error);
+			rc = peer_import(epoch->options.device, peer, error);
 		if (rc && !goes_without(epoch, peer, error))
 			return rc;
 	}
@@ -384,7 +382,7 @@ int epoch_probe(struct epoch *epoch, uint64_t deadline_ns, struct error *error)
 	for (size_t i = 0; i < epoch->all_count; i++) {
 		int rc = health_check(epoch->options.health, error);
 
-		if (epoch->peers[i].gone)
+		if (epoch->peers[i].gone || epoch->peers[i].plan->kept)
 			continue;
 		epoch->at = i;
 		if (!rc)
@@ -421,8 +419,9 @@ static void stop_all(struct epoch *epoch, uint64_t deadline_ns)
 		struct peer *peer = &epoch->peers[i];
 		int rc;
 
-		/* mates write what is weft's own, and who is sent a copy nothing */
-		if (!peer->endpoint || (i >= epoch->peer_count && peer != epoch->copied_from))
+		/* mates write what is weft's own, and who is sent a copy nothing; who is kept has stopped */
+		if (!peer->endpoint || peer->kept ||
+		    (i >= epoch->peer_count && peer != epoch->copied_from))
 			continue;
 		do
 			rc = transport_endpoint_stop(peer->endpoint, deadline_ns, &error);
@@ -442,15 +441,11 @@ void epoch_fence(struct epoch *epoch, uint32_t timeout_ms)
 
 void peer_let_go(struct epoch *epoch, struct peer *peer)
 {
-	for (size_t r = 0; peer->remotes && r < peer->theirs->region_count; r++) {
-		if (peer->pinned && peer->pinned[r])
-			device_unpin(epoch->options.device, peer->pinned[r]);
-		transport_remote_close(&peer->remotes[r]);
-	}
-	memory_free(peer->remotes);
-	memory_free(peer->pinned);
-	peer->remotes = NULL;
-	peer->pinned = NULL;
+	for (size_t i = 0; i < peer->import_count; i++)
+		import_close(epoch->options.device, &peer->imports[i]);
+	memory_free(peer->imports);
+	peer->imports = NULL;
+	peer->import_count = 0;
 	transport_endpoint_close(&peer->endpoint);
 }
 
@@ -459,7 +454,7 @@ void peers_close(struct epoch *epoch)
 	for (size_t i = 0; i < epoch->all_count; i++)
 		peer_let_go(epoch, &epoch->peers[i]);
 	memory_free(epoch->peers);
-	transport_region_close(&epoch->word);
+	epoch->word = NULL;
 	epoch->peers = epoch->mates = epoch->copied_from = NULL;
 	epoch->peer_count = epoch->mate_count = epoch->all_count = 0;
 }

@@ -55,10 +55,8 @@ int receive_plan_open(struct receive_plan *plan, const struct epoch *epoch, stru
 	return rc;
 }
 
-void receive_plan_close(struct receive_plan *plan, const struct params *params)
+void receive_plan_close(struct receive_plan *plan)
 {
-	windows_close(&plan->windows, params);
-	transport_region_close(&plan->sums_region);
 	memory_free(plan->rows);
 	*plan = (struct receive_plan){0};
 }

@@ -6,21 +6,19 @@
 #ifndef WORKER_EPOCH_RECEIVE_PLAN_H
 #define WORKER_EPOCH_RECEIVE_PLAN_H
 
-#include "transport/transport.h"
-#include "worker/epoch/windows.h"
+#include "base/error.h"
+#include <stdint.h>
 
 struct epoch;
 
 struct receive_plan {
 	uint32_t *rows;               /* of the plan: peers[p].first_piece + ordinal */
-	struct transport_region *sums_region; /* NULL: no checksums */
-	uint64_t *sums;               /* in the same order */
-	struct windows windows;
+	uint64_t *sums;               /* in the same order, where they are written (beside.h); NULL: there are none */
 };
 
 /* Of an epoch whose peers are connected. ERROR_MESSAGE names the row that is wrong. Whatever it returns,
  * receive_plan_close. */
 int receive_plan_open(struct receive_plan *plan, const struct epoch *epoch, struct error *error);
-void receive_plan_close(struct receive_plan *plan, const struct params *params);
+void receive_plan_close(struct receive_plan *plan);
 
 #endif

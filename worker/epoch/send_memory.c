@@ -311,6 +311,23 @@ void send_plan_close_memory(struct send_plan *plan)
 	transport_region_close(&plan->sums_region);
 }
 
+/* Kept ones stay. */
+static int open_sums(struct send_plan *plan, struct epoch *epoch, struct error *error)
+{
+	uint64_t slots = peers_number_sums(epoch);
+	int rc = 0;
+
+	if (!slots)
+		return 0;
+	if (!plan->sums_region)
+		rc = transport_region_allocate(epoch->options.domain, slots * sizeof(uint64_t),
+					       &plan->sums_region, error);
+	if (rc)
+		return error_wrap(error, "memory for %llu checksums", (unsigned long long)slots);
+	plan->sums = transport_region_memory(plan->sums_region);
+	return 0;
+}
+
 int send_plan_open_memory(struct send_plan *plan, struct epoch *epoch, struct error *error)
 {
 	uint64_t limit = epoch->options.ring_bytes, bytes;
@@ -331,5 +348,5 @@ int send_plan_open_memory(struct send_plan *plan, struct epoch *epoch, struct er
 		rc = open_entries(plan, epoch, error);
 	if (!rc && plan->entries_region)
 		rc = open_merges(plan, epoch, limit, error);
-	return rc ? rc : peers_open_sums(epoch, &plan->sums_region, &plan->sums, error);
+	return rc ? rc : open_sums(plan, epoch, error);
 }

@@ -61,19 +61,16 @@ static int resolve_target(const struct epoch *epoch, size_t index, uint32_t copy
 	size_t params = theirs->copies ? theirs->place_count / theirs->copies : 0;
 	const struct param_place *place;
 	uint64_t size;
-	size_t r = 0;
 
 	if (row->path == PATH_LANDED)
 		return 0;
 	if (row->param >= params)
 		return send_plan_bad_row(epoch, index, "its parameter has no place", error);
 	place = &theirs->places[copy * params + row->param];
-	while (r < theirs->region_count && theirs->regions[r].region != place->region)
-		r++;
-	if (r == theirs->region_count)
+	target->remote = peer_remote(peer, place->region);
+	if (!target->remote)
 		return send_plan_bad_row(epoch, index,
 					 "its parameter lies in a region that was not sent", error);
-	target->remote = peer->remotes[r];
 	target->pointer = transport_remote_pointer(target->remote);
 	size = transport_remote_bytes(target->remote);
 	if (__builtin_add_overflow(place->offset, row->offset, &target->offset) ||
@@ -85,7 +82,7 @@ static int resolve_target(const struct epoch *epoch, size_t index, uint32_t copy
 				 (unsigned long long)row->bytes, (unsigned long long)size,
 				 peer->name);
 	if (epoch->options.device)
-		target->pointer = peer_device_pointer(peer, r);
+		target->pointer = peer_device_pointer(peer, place->region);
 	else if (row->path == PATH_MAPPED && !target->pointer)
 		return error_set(error, ERROR_UNSUPPORTED,
 				 "the plan says mapped for %s, but its "

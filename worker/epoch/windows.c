@@ -74,31 +74,22 @@ static void say(const struct epoch *epoch, uint64_t bytes)
 		device_text(epoch->options.params->device), why[0] ? ": " : "", why);
 }
 
-int windows_open(struct windows *windows, struct epoch *epoch, struct error *error)
+int windows_open(struct epoch *epoch, struct error *error)
 {
 	const struct params *params = epoch->options.params;
+	struct beside *beside = epoch->options.beside;
 	uint64_t bytes = place(epoch);
 	int rc;
 
 	if (!bytes)
 		return 0;
-	rc = transport_region_allocate(epoch->options.domain, bytes, &windows->region, error);
-	if (!rc && params_on_device(params))
-		rc = device_pin(params->device, transport_region_memory(windows->region),
-				transport_region_bytes(windows->region), error);
+	rc = beside_want(beside, &beside->windows, epoch->options.domain, bytes,
+			 (uint32_t)params->region_count,
+			 params_on_device(params) ? params->device : NULL, error);
 	if (rc)
 		return error_wrap(error,
 				  "%llu bytes that pieces land in (landing_bytes, --landing-bytes)",
 				  (unsigned long long)bytes);
-	windows->pinned = params_on_device(params);
 	say(epoch, bytes);
 	return 0;
-}
-
-void windows_close(struct windows *windows, const struct params *params)
-{
-	if (windows->pinned)
-		device_unpin(params->device, transport_region_memory(windows->region));
-	transport_region_close(&windows->region);
-	*windows = (struct windows){0};
 }

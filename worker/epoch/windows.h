@@ -21,9 +21,7 @@
 #include <stdint.h>
 
 struct epoch;
-struct params;
 struct peer;
-struct transport_region;
 
 /* Entry n of an opening is in place n % WINDOW_ENTRIES: bytes [from, from + bytes) of a piece. */
 struct window_entry {
@@ -46,16 +44,10 @@ _Static_assert(sizeof(struct window_entry) == 32, "struct window_entry is a wire
 #define WINDOW_RING_BYTES_MIN 65536u
 #define WINDOW_DELTA_BYTES    16400u /* coded, at most: two chunks that differ all over (pack/delta.h) */
 
-struct windows {
-	struct transport_region *region; /* NULL: nothing lands */
-	bool pinned;
-};
-
 /* Can that peer's transport write nothing else of the rank's memory? */
 bool windows_only(const struct epoch *epoch, const struct peer *peer);
 /* Of an inference rank's epoch whose endpoints are open; says in the log what lands, and why. Fills the
- * peers' landed, window_at and window_bytes. Whatever it returns, windows_close. */
-int windows_open(struct windows *windows, struct epoch *epoch, struct error *error);
-void windows_close(struct windows *windows, const struct params *params);
+ * peers' landed, window_at and window_bytes. */
+int windows_open(struct epoch *epoch, struct error *error);
 
 #endif

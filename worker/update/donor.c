@@ -43,14 +43,14 @@ int donor_open(struct donor *donor, struct epoch *epoch, struct health *health,
 					 "%s: %s has %zu places in %u copies for %zu parameters",
 					 epoch->options.name, peer->name, peer->theirs->place_count,
 					 peer->theirs->copies, epoch->options.params->count);
-		donor->donations[donor->count++].peer = peer;
+		donor->donations[donor->count++] =
+			(struct donation){.peer = peer, .seen = peer->heard};
 	}
 	return 0;
 }
 
 void donor_close(struct donor *donor)
 {
-	transport_region_close(&donor->sums);
 	pool_free(&donor->pool);
 	epoch_release(&donor->epoch);
 	*donor = (struct donor){.epoch = NULL};
@@ -145,14 +145,17 @@ static int write_part(const struct donor *donor, struct donation *donation, uint
 /* Of what is shown, up to that parameter, once for all who are sent it. */
 static int sum_to(struct donor *donor, uint32_t copy, size_t count, struct error *error)
 {
-	size_t all = donor->epoch->options.params->count;
-	int rc = donor->sums
-			 ? 0
-			 : transport_region_allocate(donor->epoch->options.domain,
-						     all * sizeof(uint64_t), &donor->sums, error);
+	const struct epoch_options *options = &donor->epoch->options;
+	struct beside *beside = options->beside;
+	int rc = beside_want(beside, &beside->copied, options->domain,
+			     options->params->count * sizeof(uint64_t),
+			     (uint32_t)options->params->region_count, NULL, error);
 
-	if (rc || count <= donor->summed)
+	if (rc)
 		return rc;
+	donor->sums = beside->copied.region;
+	if (count <= donor->summed)
+		return 0;
 	rc = copy_sums(donor->epoch, copy, false, donor->summed, count - donor->summed,
 		       transport_region_memory(donor->sums), error);
 	if (!rc)
@@ -347,7 +350,6 @@ int donor_run(struct donor *donor, uint32_t timeout_ms, bool block, struct error
 				transport_signal_wait(donor->epoch->options.domain, donor->signals,
 						      clock_deadline_ns(WAIT_SLICE_MS));
 	}
-	/* the region of sums stays: over tcp closing one ends the streams of all endpoints */
 	donor->count = 0;
 	return 0;
 }

@@ -44,7 +44,7 @@ struct donor {
 	uint64_t version;
 	struct donation *donations;
 	size_t count;                    /* 0: all is sent */
-	struct transport_region *sums;   /* of what is shown, by parameter; NULL: nobody has asked */
+	struct transport_region *sums;   /* of what is shown, by parameter: epoch's beside.copied; NULL: nobody has asked */
 	size_t summed;                   /* so many of them */
 	uint64_t signals;                /* of the domain, seen */
 	uint64_t until_ns;               /* 0: not run yet */

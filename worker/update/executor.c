@@ -187,7 +187,7 @@ static int wait_writes(struct sender *sender, const struct step *step, struct ev
 		event->write = sender->writes[step->peer];
 		return transport_flush(peer->endpoint, step->until_ns, error);
 	}
-	rc = transport_progress(peer->endpoint, &event->write, error);
+	rc = peer_progress(peer, &event->write, error);
 	return rc || event->write >= step->write ? rc : peer_check_alive(peer, error);
 }
 

@@ -169,7 +169,7 @@ int executor_taken(struct sender *sender, const struct step *step, struct event 
 	int rc;
 
 	event->kind = EVENT_ASK;
-	rc = transport_progress(peer->endpoint, &event->write, error);
+	rc = peer_progress(peer, &event->write, error);
 	if (rc || transport_signal_read(peer->endpoint, &signal) != 0 ||
 	    signal.sequence == sender->seen[step->peer])
 		return rc ? rc : peer_check_alive(peer, error);

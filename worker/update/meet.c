@@ -35,7 +35,7 @@ static const _Atomic uint64_t *mapped_word(const struct epoch *epoch)
 {
 	const struct peer *decider = epoch_decider(epoch);
 
-	return decider && epoch->mate_count == 1 ? transport_remote_pointer(decider->remotes[0])
+	return decider && epoch->mate_count == 1 ? transport_remote_pointer(peer_remote(decider, 0))
 						 : NULL;
 }
 
@@ -58,8 +58,10 @@ int waiter_meets_open(struct waiter *waiter, struct error *error)
 	waiter->mates_seen = pool_array(&waiter->pool, count, sizeof(*waiter->mates_seen));
 	if (!pool_ok(&waiter->pool))
 		return memory_error(error, "preparing updates", count * sizeof(*waiter->mates));
-	for (size_t m = 0; m < count; m++)
+	for (size_t m = 0; m < count; m++) {
 		waiter->mates[m].name = epoch->mates[m].name;
+		waiter->mates_seen[m] = epoch->mates[m].heard;
+	}
 	committer_init(&waiter->committer, waiter->mates, (uint32_t)count,
 		       epoch_decider(epoch) != NULL);
 	word = mapped_word(epoch);
@@ -111,8 +113,8 @@ static int release(struct waiter *waiter, const struct commit_step *step, uint64
 
 	if (step->writes) {
 		memcpy(out, (uint64_t[]){step->word, ~step->word}, WORD_BYTES);
-		rc = transport_write(mate->endpoint, out, waiter->epoch->word, mate->remotes[0], 0,
-				     WORD_BYTES, until_ns, error);
+		rc = transport_write(mate->endpoint, out, waiter->epoch->word, peer_remote(mate, 0),
+				     0, WORD_BYTES, until_ns, error);
 	}
 	return rc ? rc
 		  : transport_signal(mate->endpoint, UPDATE_RELEASE, &waiter->committer.release,

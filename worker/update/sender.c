@@ -174,6 +174,7 @@ static int allocate(struct sender *sender, struct error *error)
 		pthread_mutex_init(&sender->wire[w], NULL);
 	for (size_t p = 0; p < peers; p++) {
 		sender->names[p] = sender->epoch->peers[p].name;
+		sender->seen[p] = sender->epoch->peers[p].heard;
 		sender->paths[p] = transport_endpoint_path(sender->epoch->peers[p].endpoint);
 	}
 	for (size_t t = 0; t < plan->tensor_count; t++)

@@ -111,7 +111,7 @@ static int queue(struct waiter *waiter, uint32_t p, struct error *error)
 	const struct receive_link *link = &waiter->now->links[p];
 	const struct peer *peer = &waiter->now->from[p];
 	const unsigned char *window = (const unsigned char *)transport_region_memory(
-					      waiter->epoch->receive.windows.region) +
+					      waiter->epoch->options.beside->windows.region) +
 				      peer->window_at;
 	struct taking *taking = &waiter->now->taking[p];
 	int rc = 0;

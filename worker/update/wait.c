@@ -150,11 +150,11 @@ static int send_accept(struct waiter *waiter, const struct receive_step *step, s
 		.max_version = receiver->max_version,
 		.plan = epoch->plan->digest,
 		.sums_offset = peer->first_piece * sizeof(uint64_t),
-		.sums_region = epoch->receive.sums_region ? epoch_sums_region(epoch) : UINT32_MAX,
+		.sums_region = epoch->receive.sums ? epoch->options.beside->sums.number : NO_REGION,
 		.copy = waiter->copy,
 		.window_offset = peer->window_at,
 		.window_bytes = peer->window_bytes,
-		.window_region = peer->landed ? epoch_window_region(epoch) : UINT32_MAX,
+		.window_region = peer->landed ? epoch->options.beside->windows.number : NO_REGION,
 		.taken = waiter->now->links[step->peer].taken,
 		.base = waiter_base(waiter, step->peer),
 	};

@@ -109,7 +109,7 @@ int waiter_fence_gone(struct waiter *waiter, uint32_t timeout_ms, struct error *
 	waiter_hear_gone(waiter);
 	for (size_t p = 0; p < epoch->all_count && !rc; p++) {
 		const struct peer *peer = &epoch->peers[p];
-		bool writes = p < epoch->peer_count ||
+		bool writes = peer->plan->copy == COPY_NONE ||
 			      (peer == epoch->copied_from && waiter_may_be_copied(waiter));
 
 		if (writes && peer->gone && peer->endpoint)

@@ -53,12 +53,14 @@ static int open_sources(struct waiter *waiter, struct sources *sources, struct p
 				    .taking = pool_array(pool, count, sizeof(*sources->taking))};
 	if (!pool_ok(pool))
 		return memory_error(error, "preparing updates", count * sizeof(*sources->links));
-	for (size_t p = 0; p < count; p++)
+	for (size_t p = 0; p < count; p++) {
+		sources->seen[p] = from[p].heard;
 		sources->peers[p] = (struct receive_peer){
 			from[p].name,	      from[p].plan->bytes,
 			from[p].plan->pieces, transport_endpoint_path(from[p].endpoint),
 			from[p].landed,	      from[p].landed_bytes,
 			from[p].deltas};
+	}
 	return 0;
 }
 

@@ -151,8 +151,12 @@ static void test_epoch__of_those_who_declare_the_same_has_the_plan_before(void *
 
 	for (int who = 0; who < 2; who++)
 		open_in(first, pair, who);
-	for (uint32_t who = 0; who < 2; who++)
+	for (uint32_t who = 0; who < 2; who++) {
+		assert_int_equal(epoch_rows(first, who, &message.u.plan, NULL), 0);
+		message_fini(&message);
+		message.type = MESSAGE_PLAN;
 		epoch_connected(first, who);
+	}
 	second = planned_after(pair, first, 1, 2);
 	assert_ptr_equal(second->table, table);
 	epoch_free(&first);
@@ -174,6 +178,109 @@ static void test_epoch__of_those_who_declare_the_same_has_the_plan_before(void *
 	worker_release(&before);
 	epoch_free(&second);
 	epoch_free(&third);
+}
+
+static struct epoch *run(struct pair *pair, struct epoch *epoch)
+{
+	struct message message = {.type = MESSAGE_PLAN};
+
+	for (uint32_t who = 0; who < 2; who++) {
+		assert_int_equal(epoch_rows(epoch, who, &message.u.plan, NULL), 0);
+		message_fini(&message);
+		message.type = MESSAGE_PLAN;
+	}
+	for (int who = 0; who < 2; who++)
+		open_in(epoch, pair, who);
+	for (uint32_t who = 0; who < 2; who++)
+		epoch_connected(epoch, who);
+	return epoch;
+}
+
+/* What a worker says that keeps what it has: a region that is new, if any. */
+static void say_kept(struct epoch *epoch, uint32_t who, const char *region)
+{
+	struct message_endpoints said = {.attempt = epoch->attempt};
+
+	if (region) {
+		said.regions = memory_zalloc(1, sizeof(*said.regions));
+		said.regions[0] = (struct region_record){7, (unsigned char *)memory_string(region),
+							 strlen(region)};
+		said.region_count = 1;
+	}
+	assert_int_equal(epoch_opened(epoch, who, &said, NULL), 0);
+	endpoints_fini(&said);
+}
+
+static void test_epoch__keeps_endpoints_of_pairs_that_are_whole(void **state)
+{
+	struct pair *pair = *state;
+	struct epoch *first = run(pair, planned(pair, 1, 1)), *second, *third;
+	struct message message = {.type = MESSAGE_PLAN};
+	const struct message_endpoints *whole;
+
+	second = planned_after(pair, first, 1, 2);
+	assert_int_equal(epoch_keep(second, first, (bool[]){true, true}), 0);
+	epoch_free(&first);
+	assert_int_equal(epoch_rows(second, T0, &message.u.plan, NULL), 0);
+	assert_true(message.u.plan.rows_of == 1 && message.u.plan.peers[0].kept);
+	epoch_leave_out_peers(&message.u.plan);
+	assert_int_equal(message.u.plan.peer_count, 0);
+	message_fini(&message);
+	say_kept(second, I0, "new");
+	say_kept(second, T0, NULL);
+	whole = &second->parties[I0].endpoints;
+	assert_int_equal(whole->region_count, 1); /* a newcomer would hear of it, */
+	assert_int_equal(whole->place_count, 1);
+	assert_int_equal(whole->record_count, 1);
+	message.type = MESSAGE_PEERS;
+	assert_int_equal(epoch_peers(second, T0, &message.u.peers), 0);
+	assert_int_equal(message.u.peers.peer_count, 1); /* and who keeps its endpoint does */
+	assert_int_equal(message.u.peers.peers[0].region_count, 1);
+	assert_int_equal(message.u.peers.peers[0].place_count, 0);
+	assert_int_equal(message.u.peers.peers[0].record_length, 0);
+	message_fini(&message);
+	message.type = MESSAGE_PEERS;
+	assert_int_equal(epoch_peers(second, I0, &message.u.peers), 0);
+	assert_int_equal(message.u.peers.peer_count, 0);
+	message_fini(&message);
+	third = planned_after(pair, second, 1, 3); /* before all have connected */
+	assert_int_equal(epoch_keep(third, second, (bool[]){true, true}), 0);
+	assert_int_equal(third->parties[T0].kept_count, 0);
+	epoch_free(&third);
+	for (uint32_t who = 0; who < 2; who++)
+		epoch_connected(second, who);
+	third = planned_after(pair, second, 1, 3);
+	assert_int_equal(epoch_keep(third, second, (bool[]){true, false}), 0);
+	assert_int_equal(third->parties[T0].kept_count, 0); /* its peer opens anew */
+	open_in(third, pair, T0);
+	epoch_free(&second);
+	epoch_free(&third);
+}
+
+static void test_epoch__refuses_what_does_not_fit_what_is_kept(void **state)
+{
+	struct pair *pair = *state;
+	struct epoch *first = run(pair, planned(pair, 1, 1));
+	struct epoch *second = planned_after(pair, first, 1, 2);
+	struct error why;
+
+	assert_int_equal(epoch_keep(second, first, (bool[]){true, true}), 0);
+	for (int who = 0; who < 2; who++) {
+		struct message message = endpoints_of(&pair->bench, who), copy;
+
+		message.u.endpoints.attempt = 2;
+		assert_int_equal(message_copy(&copy, &message, NULL), 0);
+		assert_int_equal(epoch_opened(second, (uint32_t)who, &copy.u.endpoints, &why),
+				 -ERROR_MESSAGE);
+		assert_string_equal(
+			why.text,
+			who == T0
+				? "trainer 0 (host a, pid 0) sent 2 endpoint records, and it has 1 peers"
+				: "inference 0 says once more where its parameters lie, and keeps endpoints");
+		message_fini(&copy);
+	}
+	epoch_free(&first);
+	epoch_free(&second);
 }
 
 static void test_epoch__keeps_its_workers_when_the_membership_has_let_go(void **state)
@@ -293,6 +400,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			test_epoch__goes_through_its_legs_beside_another_one, set_up_pair,
 			tear_down_pair),
+		cmocka_unit_test_setup_teardown(test_epoch__keeps_endpoints_of_pairs_that_are_whole,
+						set_up_pair, tear_down_pair),
+		cmocka_unit_test_setup_teardown(test_epoch__refuses_what_does_not_fit_what_is_kept,
+						set_up_pair, tear_down_pair),
 		cmocka_unit_test_setup_teardown(
 			test_epoch__keeps_its_workers_when_the_membership_has_let_go, set_up_pair,
 			tear_down_pair),

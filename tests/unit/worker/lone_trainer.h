@@ -251,15 +251,16 @@ static int lone_connect(struct lone *lone, struct error *error)
 		for (uint32_t param = 0; param < LONE_PARAMS; param++)
 			to->places[param].offset = (uint64_t)param * LONE_PARAM_BYTES;
 		peer->theirs = &to->theirs;
-		peer->remotes = memory_zalloc(1, sizeof(*peer->remotes));
-		if (!peer->remotes || !remote) {
+		peer->imports = memory_zalloc(1, sizeof(*peer->imports));
+		if (!peer->imports || !remote) {
 			memory_free(remote);
 			return memory_error(error, "connecting", sizeof(*remote));
 		}
 		*remote = (struct transport_remote){.endpoint = peer->endpoint,
 						    .link = &peer->endpoint->remotes,
 						    .bytes = sizeof(to->memory)};
-		peer->endpoint->remotes = peer->remotes[0] = remote;
+		peer->endpoint->remotes = peer->imports[0].remote = remote;
+		peer->import_count = 1;
 		peer->endpoint->stage = ENDPOINT_CONNECTED;
 	}
 	return 0;

@@ -468,9 +468,9 @@ static int take(struct weft_worker *rank, const struct window_entry *entry, uint
 {
 	struct waiter *waiter = &rank->waiter;
 	const struct peer *peer = &waiter->epoch->peers[0];
-	unsigned char *window =
-		(unsigned char *)transport_region_memory(waiter->epoch->receive.windows.region) +
-		peer->window_at;
+	unsigned char *window = (unsigned char *)transport_region_memory(
+					waiter->epoch->options.beside->windows.region) +
+				peer->window_at;
 	bool broken;
 	int rc;
 

@@ -397,9 +397,9 @@ static int take(struct job *job, uint32_t p, uint32_t wait_ms)
 {
 	struct waiter *waiter = &job->rig.ranks[0]->waiter;
 	const struct peer *peer = &waiter->epoch->peers[p];
-	unsigned char *window =
-		(unsigned char *)transport_region_memory(waiter->epoch->receive.windows.region) +
-		peer->window_at;
+	unsigned char *window = (unsigned char *)transport_region_memory(
+					waiter->epoch->options.beside->windows.region) +
+				peer->window_at;
 	struct window_entry entry = {.from = 300, .bytes = 900};
 	struct error error;
 	bool broken;

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * message_kept.c -- what is not said again in a pause: rows of a plan and peers that are what they were, and of a pair that keeps
+ * its endpoint the record, places, and regions. Who hears it puts it together with what was said before:
+ *
+ *   said before    region 0   region 1 (sums)      places      record
+ *   said now                  region 1, no bytes                        region 3 (sums, larger)
+ *   heard          region 0                        places                region 3
+ */
+#include "wire/message_parts.h"
+
+#include "base/compare.h"
+
+#include <string.h>
+
+static size_t find_region(const struct region_record *regions, size_t count, uint32_t region)
+{
+	size_t i = 0;
+
+	while (i < count && regions[i].region != region)
+		i++;
+	return i;
+}
+
+int message_regions_change(struct region_record **regions, size_t *count,
+			   struct region_record *changes, size_t change_count, struct error *error)
+{
+	struct region_record *all = memory_zalloc(*count + change_count, sizeof(*all));
+
+	if (!all)
+		return memory_error(error, "taking regions",
+				    (*count + change_count) * sizeof(*all));
+	if (*count)
+		memcpy(all, *regions, *count * sizeof(*all));
+	memory_free(*regions);
+	*regions = all;
+	for (size_t c = 0; c < change_count; c++) {
+		size_t at = find_region(all, *count, changes[c].region);
+
+		if (at < *count) {
+			memory_free(all[at].bytes);
+			memmove(&all[at], &all[at + 1], (*count - at - 1) * sizeof(*all));
+			--*count;
+		}
+		if (!changes[c].length)
+			continue;
+		all[*count] = changes[c];
+		changes[c].bytes = NULL;
+		changes[c].length = 0;
+		++*count;
+	}
+	return 0;
+}
+
+static struct peer_endpoints *find_peer(struct message_peers *peers, struct member member)
+{
+	for (size_t i = 0; i < peers->peer_count; i++)
+		if (peers->peers[i].member.role == member.role &&
+		    peers->peers[i].member.rank == member.rank)
+			return &peers->peers[i];
+	return NULL;
+}
+
+static void move(struct peer_endpoints *to, struct peer_endpoints *from)
+{
+	*to = *from;
+	*from = (struct peer_endpoints){.member = from->member};
+}
+
+static int complete_one(struct peer_endpoints *out, const struct plan_peer *peer,
+			struct message_peers *said, struct message_peers *before,
+			struct error *error)
+{
+	struct peer_endpoints *now = find_peer(said, peer->member);
+	struct peer_endpoints *old = peer->kept ? find_peer(before, peer->member) : NULL;
+	char name[MEMBER_TEXT_BYTES];
+
+	if (peer->kept ? !old : !now)
+		return error_set(
+			error, ERROR_MESSAGE, "nothing of %s, %s", member_text(peer->member, name),
+			peer->kept ? "with which the plan keeps an endpoint, was said before"
+				   : "which is a peer of the plan");
+	if (!peer->kept) {
+		move(out, now);
+		return 0;
+	}
+	if (now && now->incarnation != old->incarnation)
+		return error_set(
+			error, ERROR_MESSAGE,
+			"%s, with which the plan keeps an endpoint, is another process by now",
+			member_text(peer->member, name));
+	move(out, old);
+	memory_free(out->record);
+	out->record = NULL;
+	out->record_length = 0;
+	return now ? message_regions_change(&out->regions, &out->region_count, now->regions,
+					    now->region_count, error)
+		   : 0;
+}
+
+int message_peers_complete(struct message_peers *peers, const struct message_plan *plan,
+			   struct message_peers *before, struct error *error)
+{
+	struct message_peers all = {.attempt = peers->attempt};
+	struct message whole = {.type = MESSAGE_PEERS};
+	size_t used = 0;
+	int rc = 0;
+
+	all.peers = memory_zalloc(plan->peer_count, sizeof(*all.peers));
+	if (!all.peers)
+		return memory_error(error, "taking endpoints",
+				    plan->peer_count * sizeof(*all.peers));
+	for (size_t i = 0; i < plan->peer_count && !rc; i++) {
+		used += find_peer(peers, plan->peers[i].member) != NULL;
+		rc = complete_one(&all.peers[all.peer_count++], &plan->peers[i], peers, before,
+				  error);
+	}
+	if (!rc && used != peers->peer_count)
+		rc = error_set(error, ERROR_MESSAGE,
+			       "%zu endpoints, of which %zu are of peers of the plan",
+			       peers->peer_count, used);
+	whole.u.peers = *peers;
+	message_fini(&whole);
+	*peers = all;
+	return rc;
+}
+
+/* ---- a plan ---- */
+
+static int compare_peers(const void *a, const void *b)
+{
+	const struct member *x = &((const struct plan_peer *)a)->member;
+	const struct member *y = &((const struct plan_peer *)b)->member;
+
+	return x->role != y->role  ? (x->role < y->role ? -1 : 1)
+	       : x->rank < y->rank ? -1
+				   : x->rank > y->rank;
+}
+
+static int keep_peer(struct plan_peer *out, const struct plan_peer *from, struct error *error)
+{
+	*out = *from;
+	out->host = memory_string(from->host ? from->host : "");
+	out->transport = memory_string(from->transport ? from->transport : "");
+	out->kept = true;
+	out->lacks = false;
+	return out->host && out->transport ? 0 : memory_error(error, "taking peers", sizeof(*out));
+}
+
+static bool names(const struct message_plan *plan, size_t count, struct member member)
+{
+	for (size_t i = 0; i < count; i++)
+		if (plan->peers[i].member.role == member.role &&
+		    plan->peers[i].member.rank == member.rank)
+			return true;
+	return false;
+}
+
+/* Peers are in the order of roles and ranks. */
+static int take_peers(struct message_plan *plan, const struct message_plan *from,
+		      struct error *error)
+{
+	size_t named = plan->peer_count, room = named + from->peer_count;
+	struct plan_peer *all = memory_zalloc(room, sizeof(*all));
+	int rc = 0;
+
+	if (!all)
+		return memory_error(error, "taking peers", room * sizeof(*all));
+	if (named)
+		memcpy(all, plan->peers, named * sizeof(*all));
+	memory_free(plan->peers);
+	plan->peers = all;
+	for (size_t i = 0; i < from->peer_count && !rc; i++)
+		if (from->peers[i].copy == COPY_NONE && !names(plan, named, from->peers[i].member))
+			rc = keep_peer(&all[plan->peer_count++], &from->peers[i], error);
+	sort_items(all, plan->peer_count, compare_peers);
+	return rc;
+}
+
+static int take_rows(struct message_plan *plan, const struct message_plan *from,
+		     struct error *error)
+{
+	size_t bytes = from->row_count * sizeof(*from->rows);
+
+	plan->rows = memory_alloc(bytes);
+	if (!plan->rows)
+		return memory_error(error, "taking the rows of the plan before", bytes);
+	if (bytes)
+		memcpy(plan->rows, from->rows, bytes);
+	plan->row_count = from->row_count;
+	return message_plan_check(plan, error);
+}
+
+int message_plan_complete(struct message_plan *plan, const struct message_plan *from,
+			  struct error *error)
+{
+	int rc;
+
+	if (plan->row_count || plan->rows_of != from->attempt)
+		return error_set(
+			error, ERROR_MESSAGE,
+			"the plan of attempt %u has %zu rows, and says that they are those of attempt %u; "
+			"this worker has the plan of attempt %u",
+			plan->attempt, plan->row_count, plan->rows_of, from->attempt);
+	rc = take_peers(plan, from, error);
+	return rc ? rc : take_rows(plan, from, error);
+}
