@@ -56,7 +56,8 @@ def all_is_right(job, others=(0, 1, 4, 5), again=(2, 3), updates=UPDATES):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_engine__that_comes_back_has_every_version_from_then_on(tmp_path, models, way):
+def test_engine__that_comes_back_has_every_version_from_then_on(tmp_path, models, way, monkeypatch):
+    monkeypatch.setenv("WEFT_LOG", "info")
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         begin(job, *WAYS[way])
         lose(job)

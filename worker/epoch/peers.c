@@ -115,7 +115,7 @@ static int export_regions(const struct epoch *epoch, struct message_endpoints *e
 		return memory_error(error, "exporting regions", room * sizeof(*endpoints->regions));
 	if (!epoch->kept_count)
 		rc = export_params(epoch, endpoints, error);
-	for (size_t i = 0; i < beside->replaced.count && !rc; i++)
+	for (size_t i = 0; epoch->kept_count && i < beside->replaced.count && !rc; i++)
 		rc = export_none(beside->replaced.items[i].number, endpoints, error);
 	for (size_t i = 0; i < ARRAY_SIZE(regions) && !rc; i++)
 		if (!epoch->kept_count || regions[i]->number >= beside->told)
@@ -278,6 +278,7 @@ int peers_open(struct epoch *epoch, struct kept_links *links, struct message_end
 	       struct error *error)
 {
 	const struct message_plan *plan = epoch->plan;
+	bool keeps = false;
 	int rc = 0;
 
 	*endpoints = (struct message_endpoints){.attempt = plan->attempt};
@@ -290,14 +291,16 @@ int peers_open(struct epoch *epoch, struct kept_links *links, struct message_end
 		rc = find_others(epoch, error);
 	if (!rc)
 		rc = open_word(epoch, error);
-	for (size_t i = 0; i < epoch->all_count; i++)
+	for (size_t i = 0; i < epoch->all_count; i++) {
 		epoch->peers[i].plan = &plan->peers[i];
+		keeps = keeps || plan->peers[i].kept;
+	}
+	if (!keeps) /* no endpoint is open */
+		beside_close_replaced(epoch->options.beside);
 	for (size_t i = 0; i < epoch->all_count && !rc; i++)
 		rc = open_peer(epoch, &epoch->peers[i], links, endpoints, error);
 	find_landed(epoch);
 	if (!rc && epoch->options.self.role == ROLE_INFERENCE) {
-		if (!epoch->kept_count)
-			beside_close_replaced(epoch->options.beside);
 		rc = open_sums(epoch, error);
 		if (!rc)
 			rc = windows_open(epoch, error);
