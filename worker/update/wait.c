@@ -132,11 +132,19 @@ static void sleep_until(struct waiter *waiter, uint64_t until_ns)
 
 /* ---- what is done ---- */
 
-/* Where a trainer has left, ranks give up versions that others have not begun: these are written in vain, and that is no fault
- * of theirs. */
+/* A trainer may have yet to begin what was given up here, since a trainer is gone, or since this engine could not load what it had
+ * of it: that is written in vain, and no fault of that trainer's. What the host has left out is. */
 static uint64_t min_version(const struct waiter *waiter)
 {
-	return control_lacks_trainer(waiter->health->control) ? 1 : waiter->receiver.min_version;
+	const struct receiver *receiver = &waiter->receiver;
+	uint64_t past = receiver->past > waiter->mates_past ? receiver->past : waiter->mates_past;
+	uint64_t next = versions_published(waiter->versions) + 1;
+
+	if (control_lacks_trainer(waiter->health->control))
+		return 1;
+	if (receiver->wanted > past + 1 || next > receiver->min_version)
+		return receiver->min_version;
+	return next;
 }
 
 static int send_accept(struct waiter *waiter, const struct receive_step *step, struct error *error)

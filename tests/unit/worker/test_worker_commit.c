@@ -294,6 +294,36 @@ static void test_abort__of_a_trainer_ends_the_version_for_all(void **state)
 	rig_free(rig);
 }
 
+/* What its ranks have given up a trainer may have yet to begin: it writes that in vain, and is in step with the others. */
+static void test_abort__before_another_trainer_begins_the_version_does_not_refuse_it(void **state)
+{
+	(void)state;
+	for (int kind = 0; kind < 4; kind++) {
+		struct rig *rig = rig_new(kind & 1 ? &shadow : &in_place);
+		uint64_t next = kind & 2 ? WEFT_VERSION_NEXT : 3;
+		weft_error error = WEFT_ERROR_INIT;
+
+		rig_update(rig, 1);
+		rig_fill(rig, 2);
+		rig_wait_begin(rig, 2, 0);
+		rig_ok(weft_update_begin(rig->trainers[1], 2, &error), &error);
+		rig_ok(weft_update_abort(rig->trainers[1], "loss is NaN", &error), &error);
+		for (uint32_t i = 0; i < 3; i++) {
+			pthread_join(rig->waits[i].thread, NULL);
+			assert_int_equal(rig->waits[i].rc, -WEFT_E_ABORTED);
+		}
+		rig_wait_begin(rig, next, 0);
+		clock_sleep_ms(100); /* all have opened for the next one */
+		rig_send(rig, 0, 2);
+		send_all(rig, 3);
+		rig_wait_end(rig, 0);
+		all_show(rig, 3);
+		for (uint32_t i = 0; i < 3; i++)
+			rig_check(rig, i, 3);
+		rig_free(rig);
+	}
+}
+
 /* ---- promised ---- */
 
 static int count(void *context, uint64_t version)
@@ -359,6 +389,8 @@ int main(void)
 		cmocka_unit_test(test_versions__that_differ_are_named_on_all_ranks),
 		cmocka_unit_test(test_hook__that_refuses_on_one_rank_keeps_the_version_from_all),
 		cmocka_unit_test(test_abort__of_a_trainer_ends_the_version_for_all),
+		cmocka_unit_test(
+			test_abort__before_another_trainer_begins_the_version_does_not_refuse_it),
 		cmocka_unit_test(
 			test_promise__outlives_a_deadline_and_is_kept_without_loading_again),
 	};
