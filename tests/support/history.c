@@ -10,8 +10,10 @@ struct life {
 	struct member who;
 	uint64_t process;
 	struct digest plan;
-	uint64_t trainers; /* that it takes from */
+	uint64_t trainers;			      /* that it takes from */
+	size_t planned_at, begun_at, begun_before_at; /* facts */
 	uint64_t shown, past, begun, begun_before;
+	uint64_t shows, since_ms;    /* that readers are shown now, 0: none, and since when */
 	uint64_t arriving;	     /* the version whose parts have come, */
 	uint64_t arrived;	     /* of these trainers, */
 	uint64_t senders[RANKS_MAX]; /* of these processes */
@@ -19,11 +21,16 @@ struct life {
 		[RANKS_MAX];	  /* and those of the version that is shown; 0: has no part in it */
 	uint64_t copied;	  /* the version that another rank has sent it by this plan, */
 	uint64_t copy[RANKS_MAX]; /* with this content */
+	bool touched;		  /* something has come since that was shown */
 	bool ended;
 };
 
 struct judge {
+	const struct history *history;
 	ARRAY(struct life) lives;
+	uint64_t
+		differ_ms; /* two ranks of an engine may show two versions since then; UINT64_MAX: no */
+	size_t at;	   /* fact */
 	char *verdict;
 };
 
@@ -53,7 +60,8 @@ static void condemn(struct judge *judge, const struct fact *fact, const char *wh
 
 static void planned(struct judge *judge, struct life *life, const struct fact *fact)
 {
-	(void)judge;
+	life->planned_at = judge->at;
+	life->past = 0; /* it may be begun anew */
 	life->plan = fact->digest;
 	life->trainers = fact->trainers;
 	life->arriving = life->arrived = life->copied = 0;
@@ -63,17 +71,19 @@ static void begins(struct judge *judge, struct life *life, const struct fact *fa
 {
 	if (fact->again ? fact->version != life->begun : fact->version <= life->begun)
 		condemn(judge, fact, "what a trainer begins grows");
-	for (size_t i = 0; fact->again && i < judge->lives.count; i++)
-		if (judge->lives.items[i].past == fact->version) /* given up, and sent whole now */
-			judge->lives.items[i].past--;
 	life->begun_before = life->begun;
+	life->begun_before_at = life->begun_at;
 	life->begun = fact->version;
+	life->begun_at = judge->at;
 }
 
 static void arrives(struct judge *judge, struct life *life, const struct fact *fact)
 {
 	const struct life *from = life_of(judge, fact->from, fact->from_process);
 	uint64_t bit = 1ull << fact->from.rank;
+	size_t begun_at = from && from->begun == fact->version ? from->begun_at
+			  : from			       ? from->begun_before_at
+							       : 0;
 
 	/* what it sent last may be on its way when it begins the next one */
 	if (!from || (from->begun != fact->version && from->begun_before != fact->version))
@@ -81,6 +91,8 @@ static void arrives(struct judge *judge, struct life *life, const struct fact *f
 	life = life_of(judge, fact->who, fact->process); /* the array may have moved */
 	if (!digest_equal(life->plan, fact->digest))
 		condemn(judge, fact, "sent by another plan");
+	if (begun_at < life->planned_at)
+		condemn(judge, fact, "begun before that plan");
 	if (fact->version <= life->shown)
 		condemn(judge, fact, "comes for what is shown");
 	if (fact->version <= life->past)
@@ -92,6 +104,7 @@ static void arrives(struct judge *judge, struct life *life, const struct fact *f
 	if (life->arrived & bit)
 		condemn(judge, fact, "comes twice");
 	life->arriving = fact->version;
+	life->touched = true;
 	life->arrived |= bit;
 	life->senders[fact->from.rank] = fact->from_process;
 }
@@ -107,9 +120,8 @@ static void copies(struct judge *judge, struct life *life, const struct fact *fa
 		condemn(judge, fact, "comes for what is shown");
 	if (judge->verdict)
 		return;
-	if (life->past == fact->version) /* given up, and sent whole now */
-		life->past--;
 	life->copied = fact->version;
+	life->touched = true;
 	for (uint32_t t = 0; t < RANKS_MAX; t++)
 		life->copy[t] = from->content[t];
 }
@@ -131,14 +143,72 @@ static bool is_content_of_all(const struct judge *judge, const struct life *life
 	return true;
 }
 
+static void turns_to(struct judge *judge, struct life *life, const struct fact *fact)
+{
+	life->shows = fact->kind == FACT_SHOWS ? fact->version : 0;
+	life->since_ms = fact->at_ms;
+	if (fact->at_ms < judge->differ_ms)
+		judge->differ_ms = fact->at_ms;
+}
+
+/* Since when two ranks of one engine show two versions; UINT64_MAX: no two do. */
+static uint64_t differ_since(const struct judge *judge)
+{
+	uint64_t since = UINT64_MAX;
+
+	for (size_t i = 0; i < judge->lives.count; i++) {
+		const struct life *a = &judge->lives.items[i];
+
+		for (size_t k = 0; !a->ended && a->shows && k < i; k++) {
+			const struct life *b = &judge->lives.items[k];
+			uint64_t later = a->since_ms > b->since_ms ? a->since_ms : b->since_ms;
+
+			if (!b->ended && b->shows && b->shows != a->shows &&
+			    a->who.rank / judge->history->engine_ranks ==
+				    b->who.rank / judge->history->engine_ranks &&
+			    later < since)
+				since = later;
+		}
+	}
+	return since;
+}
+
+/* Before that fact. */
+static void are_together(struct judge *judge, const struct fact *fact)
+{
+	const struct history *history = judge->history;
+
+	if (!history->engine_ranks || judge->differ_ms == UINT64_MAX ||
+	    fact->at_ms - judge->differ_ms <= history->moment_ms)
+		return;
+	judge->differ_ms = differ_since(judge);
+	if (judge->differ_ms != UINT64_MAX && fact->at_ms - judge->differ_ms > history->moment_ms)
+		condemn(judge, fact, "before this, two ranks of one engine show two versions");
+}
+
+static void hides(struct judge *judge, struct life *life, const struct fact *fact)
+{
+	turns_to(judge, life, fact);
+}
+
 static void shows(struct judge *judge, struct life *life, const struct fact *fact)
 {
+	const struct history *history = judge->history;
+
+	if (fact->version == life->shown && !life->shows) {
+		if (life->touched && history->in_place)
+			condemn(judge, fact, "shown again, and written over since");
+		turns_to(judge, life, fact);
+		return;
+	}
 	if (fact->version <= life->shown || fact->version <= life->past)
 		condemn(judge, fact, "what a rank shows grows");
 	if (life->copied != fact->version &&
 	    (life->arriving != fact->version || life->arrived != life->trainers))
 		condemn(judge, fact, "shown, and not every trainer's part has come");
 	life->shown = fact->version;
+	life->touched = false;
+	turns_to(judge, life, fact);
 	for (uint32_t t = 0; t < RANKS_MAX; t++)
 		life->content[t] = life->copied == fact->version ? life->copy[t]
 				   : life->arrived >> t & 1	 ? life->senders[t]
@@ -166,14 +236,15 @@ char *history_judge(const struct history *history)
 	static void (*const rows[])(struct judge *, struct life *, const struct fact *) = {
 		[FACT_PLANNED] = planned, [FACT_BEGINS] = begins, [FACT_ARRIVES] = arrives,
 		[FACT_COPIES] = copies,	  [FACT_SHOWS] = shows,	  [FACT_PASSES] = passes,
-		[FACT_ENDS] = ends,
+		[FACT_ENDS] = ends,	  [FACT_HIDES] = hides,
 	};
-	struct judge judge = {0};
+	struct judge judge = {.history = history, .differ_ms = UINT64_MAX};
 
-	for (size_t i = 0; i < history->facts.count && !judge.verdict; i++) {
-		const struct fact *fact = &history->facts.items[i];
+	for (; judge.at < history->facts.count && !judge.verdict; judge.at++) {
+		const struct fact *fact = &history->facts.items[judge.at];
 		struct life *life = life_of(&judge, fact->who, fact->process);
 
+		are_together(&judge, fact);
 		if (!life || fact->who.rank >= RANKS_MAX || fact->from.rank >= RANKS_MAX)
 			condemn(&judge, fact, "too large for this judge");
 		else

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/simulator_parts.h"
+#include "tests/support/simulator_wait.h"
 
 #include "wire/message_text.h"
 
@@ -15,7 +15,7 @@ void simulation_line(struct simulation *simulation, const char *format, ...)
 		    text);
 }
 
-static uint32_t dice(struct simulation *simulation, uint32_t sides)
+uint32_t simulation_dice(struct simulation *simulation, uint32_t sides)
 {
 	/* xorshift64*: the same on every machine */
 	simulation->random ^= simulation->random >> 12;
@@ -43,10 +43,10 @@ static void transmit(struct simulation *simulation, uint32_t worker, bool to_con
 	struct worker *end = simulation->workers.items[worker];
 	struct event *event;
 	uint64_t at = simulation->now + simulation->options.latency_ms +
-		      dice(simulation, simulation->options.jitter_ms + 1);
+		      simulation_dice(simulation, simulation->options.jitter_ms + 1);
 
 	if (simulation->now < end->partition_until ||
-	    dice(simulation, 100) < simulation->options.drop_percent)
+	    simulation_dice(simulation, 100) < simulation->options.drop_percent)
 		return;
 	if (!simulation->options.reorder && at < end->last_at[to_controller])
 		at = end->last_at[to_controller];
@@ -88,7 +88,7 @@ void simulation_send(struct simulation *simulation, uint32_t worker, bool to_con
 	if (to_controller && end->what.other_wire)
 		other_wire(bytes, length);
 	transmit(simulation, worker, to_controller, bytes, length);
-	if (dice(simulation, 100) < simulation->options.double_percent)
+	if (simulation_dice(simulation, 100) < simulation->options.double_percent)
 		transmit(simulation, worker, to_controller, bytes, length);
 	if (message->type != MESSAGE_HEARTBEAT)
 		end->said_bytes += length;
@@ -168,7 +168,7 @@ void simulation_controller_start(struct simulation *simulation)
 		.lost_ms = 5000,
 		.join_timeout_ms = options->join_timeout_ms,
 		.exchange_timeout_ms = 10000,
-		.update_timeout_ms = 30000,
+		.update_timeout_ms = UPDATE_TIMEOUT_MS,
 		.restarts = options->restarts,
 		.incarnation = 0xc000 + simulation->incarnations++,
 	};
@@ -270,7 +270,6 @@ static void deliver(struct simulation *simulation, struct event *event)
 
 static void happen(struct simulation *simulation, struct event *event)
 {
-	struct worker_event connected = {.type = WORKER_EVENT_CONNECTED, .attempt = event->peer};
 	bool alive = event->to == CONTROLLER || simulation->workers.items[event->to]->alive;
 
 	switch (event->type) {
@@ -283,7 +282,7 @@ static void happen(struct simulation *simulation, struct event *event)
 		break;
 	case EVENT_CONNECTED:
 		if (alive)
-			worker_does(simulation, event->to, &connected);
+			worker_connected(simulation, event->to, event->peer);
 		break;
 	case EVENT_WRITE:
 		worker_writes(simulation, event);
@@ -294,8 +293,17 @@ static void happen(struct simulation *simulation, struct event *event)
 	case EVENT_COPY:
 		worker_copied(simulation, event);
 		break;
+	case EVENT_SAID:
+		pairs_hear(simulation, event);
+		break;
+	case EVENT_LOOKS:
+		if (alive)
+			wait_acts(simulation, event->to);
+		break;
 	}
 	memory_free(event->bytes);
+	if (simulation->together)
+		meet_notes(simulation);
 }
 
 static uint64_t next_time(const struct simulation *simulation)
@@ -413,6 +421,18 @@ uint64_t simulation_now(const struct simulation *simulation)
 
 /* ---- life ---- */
 
+/* What has to be told may be so late; and who was to tell it may die, which is seen later. */
+static void promise_together(struct simulation *simulation)
+{
+	struct infer_spec infer;
+
+	assert_int_equal(infer_spec_parse(&infer, simulation->options.infer, NULL), 0);
+	simulation->history.engine_ranks = infer.tp;
+	simulation->history.in_place = !simulation->options.shadow;
+	if (simulation->options.words_written)
+		simulation->history.moment_ms = 2 * (1 + simulation->options.said_ms) + SEEN_MS;
+}
+
 struct simulation *simulation_new(const struct simulation_options *options)
 {
 	struct simulation *simulation = memory_zalloc(1, sizeof(*simulation));
@@ -434,6 +454,9 @@ struct simulation *simulation_new(const struct simulation_options *options)
 	DEFAULT(join_timeout_ms, 20000);
 	DEFAULT(tensors, 3);
 #undef DEFAULT
+	simulation->together = strcmp(simulation->options.commit, "engine") == 0;
+	if (simulation->together)
+		promise_together(simulation);
 	return simulation;
 }
 
@@ -451,12 +474,17 @@ void simulation_free(struct simulation **out)
 		layout_fini(&worker->layout);
 		holding_fini(&worker->holding);
 		array_free(&worker->links);
+		memory_free(worker->ends);
+		memory_free(worker->waiting);
 		memory_free(worker);
 	}
 	array_free(&simulation->workers);
 	for (size_t i = 0; i < simulation->events.count; i++)
 		memory_free(simulation->events.items[i].bytes);
 	array_free(&simulation->events);
+	for (size_t i = 0; i < simulation->words.count; i++)
+		memory_free(simulation->words.items[i]);
+	array_free(&simulation->words);
 	text_fini(&simulation->transcript);
 	array_free(&simulation->history.facts);
 	memory_free(simulation);

@@ -7,7 +7,9 @@
  *
  * The data plane is a shadow of the real one: a trainer "writes" to its peers one after the
  * other, each write ends in a signal, and an inference rank publishes a version when all its
- * peers have signalled it. Everything that happens is a line of the transcript.
+ * peers have signalled it. With commit=engine ranks are more than that: the worker's own receiver, committer and
+ * versions, which permit trainers to write, meet and agree on what is shown (simulator_wait.h). Everything that happens is a line
+ * of the transcript.
  */
 #ifndef TESTS_SUPPORT_SIMULATOR_H
 #define TESTS_SUPPORT_SIMULATOR_H
@@ -21,7 +23,7 @@
 
 struct simulation_options {
 	const char *train, *infer, *policy; /* default world=2, engines=1,tp=2, greedy */
-	const char *commit;                 /* default rank: what ranks here publish, each does by itself */
+	const char *commit;                 /* default rank: each shows what it has; engine: all ranks of one together */
 	const char *on_loss;                /* default end */
 	const char *catch_up_from;          /* default engines */
 	uint32_t orphan_ms, engines_min;    /* default 0 */
@@ -33,6 +35,10 @@ struct simulation_options {
 	uint32_t join_timeout_ms, restarts; /* default 20000, 0 */
 	uint32_t tensors;                   /* default 3 */
 	uint32_t anew_percent;              /* workers that cannot keep their endpoints in a pause; default 0 */
+	/* commit=engine: */
+	bool shadow;                        /* ranks keep the version before; else they are written in place */
+	bool words_written;                 /* nobody has the word mapped that says what is shown */
+	uint32_t said_ms, load_ms;          /* how late something said between workers may come, beside 1; and how long hooks run */
 };
 
 /* What makes one worker differ from the others. */
@@ -61,6 +67,9 @@ void simulation_start_all(struct simulation *simulation);
 /* A new one, with its controller and all workers, that runs. */
 struct simulation *simulation_running(const struct simulation_options *options);
 void simulation_kill(struct simulation *simulation, uint32_t worker);
+/* commit=engine: the host of that rank leaves its wait, and comes back so much later; its next post-load hook fails. */
+void simulation_hold(struct simulation *simulation, uint32_t worker, uint32_t ms);
+void simulation_fail_hook(struct simulation *simulation, uint32_t worker);
 void simulation_leave(struct simulation *simulation, uint32_t worker, bool done);
 void simulation_leave_all(struct simulation *simulation);
 void simulation_fail(struct simulation *simulation, uint32_t worker, const char *why);

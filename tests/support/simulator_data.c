@@ -2,7 +2,7 @@
  *
  * simulator_data.c -- the shadow of the data plane: what workers send each other, and what becomes of versions.
  */
-#include "tests/support/simulator_parts.h"
+#include "tests/support/simulator_wait.h"
 
 struct fact *worker_note(struct simulation *simulation, const struct worker *worker,
 			 enum fact_kind kind, uint64_t version)
@@ -65,6 +65,10 @@ void worker_pauses(struct simulation *simulation, uint32_t index)
 		.anew = simulation->options.anew_percent >
 			(worker->what.incarnation * 37 + worker->pause.number * 11) % 100};
 
+	if (worker->waiting) {
+		wait_acts(simulation, index);
+		return;
+	}
 	if (worker->pause.number && !trainer && worker->gone && done < worker->pause.version) {
 		worker_gives_up(simulation, index, worker->pause.version);
 		at = worker->past > at ? worker->past : at;
@@ -94,6 +98,10 @@ static void ended(struct simulation *simulation, uint32_t index, uint64_t versio
 	if (worker->what.role == ROLE_INFERENCE)
 		worker_pauses(simulation, index);
 }
+
+#define GRACE_MS \
+	5000u /* so long it may be that a trainer is gone, which this one has yet to hear of */
+#define BEGINS UINT32_MAX /* in place of a peer: all of them have to accept it first */
 
 bool worker_runs(const struct worker *worker)
 {
@@ -125,9 +133,10 @@ void worker_begins(struct simulation *simulation, uint32_t index, uint64_t versi
 	simulation_line(simulation, "%s begins version %llu", worker->name,
 			(unsigned long long)version);
 	worker->begun = version;
+	worker->begun_at = simulation->now;
 	worker_note(simulation, worker, FACT_BEGINS, version);
 	if (worker->plan->peer_count)
-		schedule_write(simulation, index, 0, version);
+		schedule_write(simulation, index, worker->ends ? BEGINS : 0, version);
 	else
 		ended(simulation, index, version);
 }
@@ -142,7 +151,7 @@ void worker_sends_again(struct simulation *simulation, uint32_t index, uint64_t 
 	worker->repeating = version;
 	worker_note(simulation, worker, FACT_BEGINS, version)->again = true;
 	if (worker->plan->peer_count)
-		schedule_write(simulation, index, 0, version);
+		schedule_write(simulation, index, worker->ends ? BEGINS : 0, version);
 	else
 		ended(simulation, index, version);
 }
@@ -262,6 +271,59 @@ static void next_write(struct simulation *simulation, const struct event *event)
 		ended(simulation, event->to, event->version);
 }
 
+/* It takes no part in the version: it is gone; it has what is sent once more; or it was given up there, since a trainer is gone. */
+static bool rests(struct simulation *simulation, const struct worker *worker, uint32_t peer,
+		  uint64_t version)
+{
+	uint32_t target = pairs_peer(simulation, worker, peer);
+	const struct worker *to = target == CONTROLLER ? NULL : simulation->workers.items[target];
+
+	if (!to || !to->alive || worker_core_state(to->core) >= WORKER_LEAVING ||
+	    worker->gone_ranks >> worker->plan->peers[peer].member.rank & 1 ||
+	    (worker->repeating && !worker->plan->peers[peer].lacks))
+		return true;
+	return (worker->repeating || worker->gone) &&
+	       pairs_permission(worker, peer, version) == PERMISSION_NEVER;
+}
+
+/* All have to accept it before anything is written. */
+static void begins_by_permission(struct simulation *simulation, const struct event *event)
+{
+	struct worker *worker = simulation->workers.items[event->to];
+	uint64_t resting = 0;
+
+	for (uint32_t p = 0; p < worker->plan->peer_count; p++) {
+		if (rests(simulation, worker, p, event->version)) {
+			resting |= 1ull << p;
+		} else if (pairs_permission(worker, p, event->version) == PERMISSION_NEVER &&
+			   simulation->now >= worker->begun_at + GRACE_MS) {
+			fail_msg("%s is refused version %llu", worker->name,
+				 (unsigned long long)event->version);
+		} else if (pairs_permission(worker, p, event->version) != PERMISSION_GIVEN) {
+			schedule_write(simulation, event->to, BEGINS, event->version);
+			return;
+		}
+	}
+	worker->resting = resting;
+	for (uint32_t p = 0; p < worker->plan->peer_count; p++)
+		if (!(resting >> p & 1))
+			worker->ends->used[p] = worker->ends->accept[p].opening;
+	schedule_write(simulation, event->to, 0, event->version);
+}
+
+static void writes_by_permission(struct simulation *simulation, const struct event *event)
+{
+	const struct worker *worker = simulation->workers.items[event->to];
+
+	if (event->peer == BEGINS) {
+		begins_by_permission(simulation, event);
+		return;
+	}
+	if (!(worker->resting >> event->peer & 1))
+		pairs_end(simulation, event->to, event->peer, event->version);
+	next_write(simulation, event);
+}
+
 void worker_writes(struct simulation *simulation, const struct event *event)
 {
 	struct worker *worker = simulation->workers.items[event->to];
@@ -270,6 +332,10 @@ void worker_writes(struct simulation *simulation, const struct event *event)
 
 	if (!worker_runs(worker))
 		return;
+	if (worker->ends) {
+		writes_by_permission(simulation, event);
+		return;
+	}
 	if ((worker->repeating && !worker->plan->peers[event->peer].lacks) ||
 	    worker->gone_ranks >> worker->plan->peers[event->peer].member.rank & 1) {
 		next_write(simulation, event);
@@ -302,6 +368,10 @@ void worker_counts(struct simulation *simulation, uint32_t index)
 	for (size_t p = 0; worker->plan && p < worker->plan->peer_count; p++)
 		if (worker->plan->peers[p].member.role == ROLE_TRAINER)
 			all |= 1ull << worker->plan->peers[p].member.rank;
+	if (worker->waiting) {
+		wait_acts(simulation, index);
+		return;
+	}
 	if (!worker->arrived || (all & ~(worker->arrived | worker->gone)))
 		return;
 	if (worker->arrived == all) {
@@ -344,6 +414,8 @@ void worker_signalled(struct simulation *simulation, const struct event *event)
 
 /* ---- copies ---- */
 
+#define SENDS_MS 22500u /* three quarters of the update timeout */
+
 static void schedule_copy(struct simulation *simulation, uint32_t index, uint32_t peer)
 {
 	struct event *event = simulation_later(
@@ -360,6 +432,7 @@ void worker_copies(struct simulation *simulation, uint32_t index)
 
 	worker->copies = 0;
 	worker->sends = 0;
+	worker->sends_until = simulation->now + SENDS_MS;
 	for (uint32_t p = 0; p < worker->plan->peer_count; p++) {
 		if (worker->plan->peers[p].copy == COPY_FROM)
 			worker->copies = worker->plan->copy;
@@ -387,6 +460,8 @@ void worker_hears_gone(struct simulation *simulation, uint32_t index)
 {
 	const struct worker *worker = simulation->workers.items[index];
 
+	if (worker->waiting)
+		return;
 	for (uint32_t p = 0; worker->copies && p < worker->plan->peer_count; p++)
 		if (worker->plan->peers[p].copy == COPY_FROM &&
 		    worker->gone_ranks >> worker->plan->peers[p].member.rank & 1)
@@ -410,6 +485,30 @@ static void takes_copy(struct simulation *simulation, uint32_t index, const stru
 	ended(simulation, index, version);
 }
 
+/* The same, where the other one says when, and for as long as this one waits for that. */
+static void copies_by_permission(struct simulation *simulation, const struct event *event)
+{
+	struct worker *worker = simulation->workers.items[event->to];
+	struct waiting *waiting = worker->waiting;
+	uint64_t version = worker->plan->copy;
+	uint32_t p = event->peer, rank = worker->plan->peers[p].member.rank;
+	enum permission permission = pairs_permission(worker, p, version);
+	bool gone = worker->gone_ranks >> rank & 1 || pairs_sees_end(simulation, worker, p);
+
+	if (!gone && permission == PERMISSION_LATER && simulation->now < worker->sends_until) {
+		schedule_copy(simulation, event->to, p);
+		return;
+	}
+	worker->ends->used[p] = worker->ends->accept[p].opening;
+	if (!gone && permission == PERMISSION_GIVEN &&
+	    versions_whole(&waiting->versions, version) >= 0)
+		pairs_end(simulation, event->to, p, version);
+	else if (!gone)
+		pairs_say(simulation, event->to, p, &(struct said){.tag = UPDATE_ABORT});
+	if (!--worker->sends)
+		wait_acts(simulation, event->to);
+}
+
 void worker_copied(struct simulation *simulation, const struct event *event)
 {
 	struct worker *worker = simulation->workers.items[event->to];
@@ -418,6 +517,10 @@ void worker_copied(struct simulation *simulation, const struct event *event)
 
 	if (!worker_runs(worker) || worker->plan->attempt != event->attempt)
 		return;
+	if (worker->waiting) {
+		copies_by_permission(simulation, event);
+		return;
+	}
 	who = worker->plan->peers[event->peer].member;
 	target = find_running(simulation, who);
 	if (!(worker->gone_ranks >> who.rank & 1) && target == CONTROLLER &&

@@ -3,6 +3,7 @@
  * simulator_parts.h -- what the files of the simulator share: simulator.c (time, network,
  * controller), simulator_worker.c (workers), simulator_data.c (their shadow of a data plane), simulator_view.c
  * (looking at it).
+ * Where ranks of an engine show versions together, these wait by simulator_wait.h.
  */
 #ifndef TESTS_SUPPORT_SIMULATOR_PARTS_H
 #define TESTS_SUPPORT_SIMULATOR_PARTS_H
@@ -20,18 +21,18 @@
 
 #define CONTROLLER UINT32_MAX
 
-enum event_type { EVENT_DELIVER, EVENT_OPENED, EVENT_CONNECTED, EVENT_WRITE, EVENT_SIGNAL, EVENT_COPY };
+enum event_type { EVENT_DELIVER, EVENT_OPENED, EVENT_CONNECTED, EVENT_WRITE, EVENT_SIGNAL, EVENT_COPY, EVENT_SAID, EVENT_LOOKS };
 
 struct event {
 	uint64_t at, order;
 	enum event_type type;
 	uint32_t to, from;    /* workers, or CONTROLLER */
 	uint64_t life;        /* WRITE: incarnation that began it */
-	unsigned char *bytes; /* DELIVER */
+	unsigned char *bytes; /* DELIVER, SAID */
 	size_t length;
 	uint64_t version;     /* WRITE, SIGNAL */
 	uint32_t peer;        /* WRITE, COPY: index into plan peers; CONNECTED, SIGNAL: attempt */
-	uint32_t attempt;     /* COPY */
+	uint32_t attempt;     /* COPY, SAID */
 	struct digest digest; /* SIGNAL */
 };
 
@@ -67,6 +68,15 @@ struct worker {
 	ARRAY(struct link) links;
 	uint64_t said_bytes;  /* by it and to it, but for heartbeats */
 	uint64_t last_at[2];  /* latest delivery to, from: keeps order */
+	/* commit=engine: simulator_wait.h */
+	struct ends *ends;
+	struct waiting *waiting; /* rank: and of what is above, only gone, gone_ranks, copies, sends and stopped are used */
+	uint64_t over;        /* rank: what has not come of versions up to this one never does */
+	uint64_t begun_at;    /* trainer: when it began to ask for that */
+	uint64_t resting;     /* trainer: these, a bit each by peer, take no part in the version */
+	uint64_t sends_until; /* rank: who has not said by then where to is sent nothing */
+	uint64_t ended_at;    /* it was killed then, */
+	bool ends_unseen;     /* and no rank sees it */
 };
 
 struct simulation {
@@ -79,6 +89,8 @@ struct simulation {
 	ARRAY(struct event) events;
 	struct text transcript;
 	struct history history;
+	bool together;        /* ranks of an engine show versions together */
+	ARRAY(_Atomic uint64_t *) words; /* theirs, of all plans */
 };
 
 /* simulator_links.c: to those of its plan; and, when the job runs, both sides have the same. */
@@ -86,6 +98,7 @@ void worker_connects(struct worker *worker, const struct message_peers *peers);
 void worker_checks_links(struct simulation *simulation, struct worker *worker);
 
 /* simulator.c */
+uint32_t simulation_dice(struct simulation *simulation, uint32_t sides);
 void simulation_line(struct simulation *simulation, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 struct event *simulation_later(struct simulation *simulation, uint64_t at,
@@ -115,6 +128,7 @@ void worker_signalled(struct simulation *simulation, const struct event *event);
 void worker_does(struct simulation *simulation, uint32_t index, struct worker_event *event);
 void worker_tick(struct simulation *simulation, uint32_t index);
 void worker_opened(struct simulation *simulation, uint32_t index);
+void worker_connected(struct simulation *simulation, uint32_t index, uint32_t attempt);
 bool worker_runs(const struct worker *worker);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/simulator_parts.h"
+#include "tests/support/simulator_wait.h"
 
 static void take_state(struct simulation *simulation, uint32_t index, const struct action *action)
 {
@@ -28,6 +28,55 @@ static void take_state(struct simulation *simulation, uint32_t index, const stru
 	worker->repeats = false;
 	if (version)
 		worker_begins(simulation, index, version);
+	if (worker->waiting)
+		wait_acts(simulation, index);
+}
+
+void worker_connected(struct simulation *simulation, uint32_t index, uint32_t attempt)
+{
+	const struct worker *worker = simulation->workers.items[index];
+
+	if (worker->waiting && worker->plan->attempt == attempt)
+		wait_opens(simulation, index);
+	worker_does(simulation, index,
+		    &(struct worker_event){.type = WORKER_EVENT_CONNECTED, .attempt = attempt});
+}
+
+static void take_plan(struct simulation *simulation, uint32_t index,
+		      const struct message_plan *plan)
+{
+	struct worker *worker = simulation->workers.items[index];
+
+	worker->plan = plan;
+	worker->gone = worker->arrived = worker->gone_ranks = 0;
+	worker->copies = worker->sends = 0;
+	worker_planned(simulation, worker);
+	simulation_later(simulation, simulation->now + simulation->options.open_ms, EVENT_OPENED)
+		->to = index;
+	if (worker->ends)
+		memset(worker->ends, 0, sizeof(*worker->ends));
+	if (!worker->waiting)
+		return;
+	worker->over = worker->pause.number = 0;
+	wait_closes(simulation, index);
+}
+
+/* True: the host is to stop, where that says. */
+static bool take_pause(struct simulation *simulation, uint32_t index,
+		       const struct message_pause *pause)
+{
+	struct worker *worker = simulation->workers.items[index];
+
+	worker->over = pause->version - !pause->stop;
+	if (pause->stop || (worker->waiting && worker->pause.number))
+		worker->pause = *pause;
+	if (worker->waiting) {
+		worker->stopped = false; /* it goes on up to there */
+		wait_acts(simulation, index);
+	} else if (!pause->stop) {
+		worker_gives_up(simulation, index, pause->version - 1);
+	}
+	return pause->stop && !worker->waiting;
 }
 
 void worker_does(struct simulation *simulation, uint32_t index, struct worker_event *event)
@@ -52,13 +101,7 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 			simulation_line(simulation, "%s: %s", worker->name, action->line);
 			break;
 		case WORKER_ACTION_OPEN:
-			worker->plan = action->plan;
-			worker->gone = worker->arrived = worker->gone_ranks = 0;
-			worker->copies = worker->sends = 0;
-			worker_planned(simulation, worker);
-			simulation_later(simulation, simulation->now + simulation->options.open_ms,
-					 EVENT_OPENED)
-				->to = index;
+			take_plan(simulation, index, action->plan);
 			break;
 		case WORKER_ACTION_CONNECT:
 			worker_connects(worker, action->peers);
@@ -69,13 +112,7 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 			later->peer = action->peers->attempt;
 			break;
 		case WORKER_ACTION_PAUSE:
-			if (!action->message.u.pause.stop) {
-				worker_gives_up(simulation, index,
-						action->message.u.pause.version - 1);
-				break;
-			}
-			worker->pause = action->message.u.pause;
-			asked = true;
+			asked |= take_pause(simulation, index, &action->message.u.pause);
 			break;
 		case WORKER_ACTION_GONE: /* said in a line of the log */
 			if (action->message.u.gone.first.role == ROLE_TRAINER)
@@ -234,6 +271,12 @@ uint32_t simulation_start(struct simulation *simulation, const struct simulation
 	if (!worker->what.incarnation)
 		worker->what.incarnation = 0x100 + index;
 	worker->alive = true;
+	if (simulation->together) {
+		worker->ends = memory_zalloc(1, sizeof(*worker->ends));
+		assert_non_null(worker->ends);
+		if (!trainer)
+			wait_new(simulation, worker);
+	}
 	member_text((struct member){what->role, what->rank}, worker->name);
 	snprintf(worker->peer, sizeof(worker->peer), "%c%u-%llx", trainer ? 't' : 'i', what->rank,
 		 (unsigned long long)worker->what.incarnation);
@@ -309,6 +352,30 @@ void simulation_kill(struct simulation *simulation, uint32_t worker)
 	victim->alive = false;
 	worker_note(simulation, victim, FACT_ENDS, 0);
 	simulation_line(simulation, "%s is killed", victim->name);
+	if (!simulation->together)
+		return;
+	victim->ended_at = simulation->now;
+	victim->ends_unseen =
+		victim->what.role == ROLE_TRAINER && simulation_dice(simulation, 2) == 0;
+	for (uint32_t i = 0; i < simulation->workers.count; i++)
+		if (simulation->workers.items[i]->waiting)
+			wait_looks_at(simulation, i, simulation->now + SEEN_MS);
+}
+
+void simulation_hold(struct simulation *simulation, uint32_t worker, uint32_t ms)
+{
+	struct worker *held = simulation->workers.items[worker];
+
+	if (!held->waiting || !worker_runs(held))
+		return;
+	simulation_line(simulation, "the host of %s is held up", held->name);
+	wait_is_left(simulation, worker, simulation->now + ms);
+}
+
+void simulation_fail_hook(struct simulation *simulation, uint32_t worker)
+{
+	if (simulation->workers.items[worker]->waiting)
+		simulation->workers.items[worker]->waiting->fails = true;
 }
 
 void simulation_leave(struct simulation *simulation, uint32_t worker, bool done)

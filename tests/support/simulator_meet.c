@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * simulator_meet.c -- a rank and those that it agrees with: what worker/update/meet.c does, on the simulator's clock; and what
+ * readers are shown by it.
+ */
+#include "tests/support/simulator_wait.h"
+
+#include "job/commit.h"
+
+static void store_word(struct waiting *waiting, uint64_t version)
+{
+	waiting->word[0] = version;
+	waiting->word[1] = ~version;
+}
+
+/* Who decides for this rank alone has its word on this host, unless words are written. */
+static const _Atomic uint64_t *mapped_word(struct simulation *simulation,
+					   const struct worker *worker)
+{
+	const struct waiting *waiting = worker->waiting;
+	uint32_t decider = pairs_peer(simulation, worker, waiting->first_mate);
+
+	if (!waiting->decided_for || waiting->mate_count > 1 || simulation->options.words_written)
+		return NULL;
+	if (decider == CONTROLLER) /* it has another plan by now, and this one never runs */
+		return NULL;
+	return simulation->workers.items[decider]->waiting->word;
+}
+
+void meet_opens(struct simulation *simulation, uint32_t index)
+{
+	const struct worker *worker = simulation->workers.items[index];
+	struct waiting *waiting = worker->waiting;
+	const struct plan_peer *peers = worker->plan->peers;
+	const _Atomic uint64_t *word;
+
+	waiting->decided_for =
+		waiting->mate_count && peers[waiting->first_mate].member.rank < worker->what.rank;
+	memset(waiting->mates, 0, sizeof(waiting->mates));
+	for (uint32_t m = 0; m < waiting->mate_count; m++)
+		waiting->mates[m].name = waiting->names[waiting->first_mate + m];
+	committer_init(&waiting->committer, waiting->mates, waiting->mate_count,
+		       waiting->decided_for);
+	if (!waiting->mate_count)
+		return;
+	word = mapped_word(simulation, worker);
+	waiting->mapped = word != NULL;
+	waiting->written = waiting->decided_for && waiting->mate_count == 1 && !word;
+	versions_follow(&waiting->versions, word ? word : waiting->word, waiting->written);
+}
+
+bool meet_is_shown(struct waiting *waiting)
+{
+	struct committer *committer = &waiting->committer;
+
+	if (waiting->receiver.phase != RECEIVE_PREPARED || committer->phase != COMMIT_MEETING ||
+	    !committer->decided_for || committer->link_count > 1 ||
+	    versions_shown(&waiting->versions) != committer->own.min_version)
+		return false;
+	commit_shown(committer);
+	return true;
+}
+
+/* ---- what is shown ---- */
+
+static void note_shown(struct simulation *simulation, const struct worker *worker)
+{
+	struct waiting *waiting = worker->waiting;
+	uint64_t version;
+
+	if (!worker->alive || worker_core_state(worker->core) >= WORKER_LEFT)
+		return;
+	if (!versions_begin(&waiting->versions, &version))
+		version = 0;
+	if (version == waiting->seen_shown)
+		return;
+	waiting->seen_shown = version;
+	worker_note(simulation, worker, version ? FACT_SHOWS : FACT_HIDES, version);
+	if (version)
+		simulation_line(simulation, "%s shows version %llu", worker->name,
+				(unsigned long long)version);
+	else
+		simulation_line(simulation, "%s shows no version", worker->name);
+}
+
+void meet_notes(struct simulation *simulation)
+{
+	for (uint32_t i = 0; i < simulation->workers.count; i++)
+		if (simulation->workers.items[i]->waiting)
+			note_shown(simulation, simulation->workers.items[i]);
+}
+
+/* ---- saying ---- */
+
+static void say(struct simulation *simulation, uint32_t index, const struct commit_step *step)
+{
+	const struct waiting *waiting = simulation->workers.items[index]->waiting;
+	const struct committer *committer = &waiting->committer;
+	struct said said = {0};
+
+	if (step->kind == COMMIT_TELL) {
+		said.tag = UPDATE_ARRIVE;
+		said.u.arrive = committer->all;
+	} else if (step->kind == COMMIT_RELEASE) {
+		said.tag = UPDATE_RELEASE;
+		said.u.release = committer->release;
+		said.writes = step->writes;
+		said.word = step->word;
+	} else {
+		said.tag = UPDATE_GIVE_UP;
+		said.u.give_up = committer->given_up;
+	}
+	pairs_say(simulation, index, waiting->first_mate + step->link, &said);
+}
+
+/* From the event on, as long as there is something to do. True: *out. */
+static bool run(struct simulation *simulation, uint32_t index, struct commit_event event,
+		struct error *error, struct receive_event *out)
+{
+	struct waiting *waiting = simulation->workers.items[index]->waiting;
+	struct committer *committer = &waiting->committer;
+
+	for (;;) {
+		struct commit_step step = commit_next(committer, &event);
+
+		event = (struct commit_event){.kind = COMMIT_ASKS};
+		switch (step.kind) {
+		case COMMIT_WAIT:
+			return false;
+		case COMMIT_STORE:
+			store_word(waiting, step.word);
+			meet_notes(simulation);
+			break;
+		case COMMIT_MET:
+			*out = (struct receive_event){.kind = RECEIVE_MET,
+						      .min_version = committer->release.min_version,
+						      .max_version = committer->release.max_version,
+						      .now_ns = wait_now_ns(simulation)};
+			return true;
+		case COMMIT_FAIL:
+			*error = committer->error;
+			*out = (struct receive_event){.kind = RECEIVE_FAILED, .error = error};
+			return true;
+		case COMMIT_TELL:
+		case COMMIT_RELEASE:
+		case COMMIT_SAY:
+			say(simulation, index, &step);
+			break;
+		}
+	}
+}
+
+/* ---- hearing ---- */
+
+static bool read_mate(const struct worker *worker, uint32_t m, struct commit_event *event)
+{
+	uint32_t p = worker->waiting->first_mate + m;
+	const struct said *said = &worker->ends->said[p];
+
+	if (!worker->ends->unread[p])
+		return false;
+	worker->ends->unread[p] = false;
+	*event = (struct commit_event){.kind = COMMIT_HEARS, .link = m, .tag = said->tag};
+	if (said->tag == UPDATE_ARRIVE)
+		event->arrive = said->u.arrive;
+	else if (said->tag == UPDATE_RELEASE)
+		event->release = said->u.release;
+	else
+		event->give_up = said->u.give_up;
+	return true;
+}
+
+static bool listen(struct simulation *simulation, uint32_t index, struct error *error,
+		   struct receive_event *out)
+{
+	const struct worker *worker = simulation->workers.items[index];
+	struct commit_event event;
+
+	for (uint32_t m = 0; m < worker->waiting->mate_count; m++)
+		if (read_mate(worker, m, &event) && run(simulation, index, event, error, out))
+			return true;
+	return false;
+}
+
+/* Who decides is gone, and what it decided last may be shown elsewhere: this rank shows it too, or, where it cannot know,
+ * none. */
+static bool decided_before(struct waiting *waiting)
+{
+	if (meet_is_shown(waiting))
+		return true;
+	if (!waiting->mapped)
+		store_word(waiting, 0);
+	return false;
+}
+
+static bool find_gone(struct simulation *simulation, uint32_t index, struct error *error,
+		      struct receive_event *out)
+{
+	const struct worker *worker = simulation->workers.items[index];
+	struct waiting *waiting = worker->waiting;
+
+	for (uint32_t m = 0; m < waiting->mate_count; m++) {
+		if (!pairs_sees_end(simulation, worker, waiting->first_mate + m))
+			continue;
+		error_set(error, ERROR_PEER_LOST, "the process of %s has ended",
+			  waiting->mates[m].name);
+		*out = (struct receive_event){
+			.kind = RECEIVE_FAILED, .broken = true, .error = error};
+		if (m == 0 && waiting->decided_for && waiting->receiver.phase == RECEIVE_PREPARED &&
+		    decided_before(waiting))
+			*out = (struct receive_event){.kind = RECEIVE_MET};
+		return true;
+	}
+	return false;
+}
+
+/* ---- meeting ---- */
+
+static struct commit_event arrival(const struct waiting *waiting, const struct receive_step *step)
+{
+	const struct receiver *receiver = &waiting->receiver;
+	bool range = step->round == MEET_OPEN || !receiver->peer_count;
+
+	return (struct commit_event){
+		.kind = COMMIT_ARRIVES,
+		.round = step->round,
+		.arrive = {.min_version = range ? receiver->min_version : step->version,
+			   .max_version = range ? receiver->max_version : step->version,
+			   .closes = waiting->versions.copies == 1,
+			   .writes = waiting->written},
+	};
+}
+
+void meet_cannot(struct simulation *simulation, uint32_t index, uint64_t version, const char *why)
+{
+	struct receive_event out;
+	struct error error;
+
+	if (simulation->workers.items[index]->waiting->receiver.meets)
+		run(simulation, index,
+		    (struct commit_event){.kind = COMMIT_CANNOT, .version = version, .why = why},
+		    &error, &out);
+}
+
+bool meet_looks(struct simulation *simulation, uint32_t index, const struct receive_step *step,
+		struct error *error, struct receive_event *event)
+{
+	struct waiting *waiting = simulation->workers.items[index]->waiting;
+	struct committer *committer = &waiting->committer;
+	struct commit_event asks = {.kind = COMMIT_ASKS};
+	bool there = committer->phase == COMMIT_MEETING && committer->round == step->round;
+
+	if (step->round == MEET_OPEN && waiting->asks_anew) {
+		waiting->asks_anew = waiting->opened = false;
+		there = there && committer->own.min_version == waiting->receiver.min_version &&
+			committer->own.max_version == waiting->receiver.max_version;
+		if (committer->phase == COMMIT_BETWEEN ||
+		    (committer->phase == COMMIT_MEETING && committer->round != MEET_OPEN))
+			meet_cannot(simulation, index, committer->own.min_version,
+				    "it waits for another version");
+	}
+	if (run(simulation, index, there ? asks : arrival(waiting, step), error, event) ||
+	    listen(simulation, index, error, event))
+		return true;
+	if (meet_is_shown(waiting)) {
+		*event = (struct receive_event){.kind = RECEIVE_MET};
+		return true;
+	}
+	return find_gone(simulation, index, error, event);
+}
+
+bool meet_hears(struct simulation *simulation, uint32_t index, struct error *error,
+		struct receive_event *event)
+{
+	if (!simulation->workers.items[index]->waiting->receiver.meets)
+		return false;
+	return listen(simulation, index, error, event) ||
+	       find_gone(simulation, index, error, event);
+}
