@@ -168,12 +168,14 @@ static void comes_back(struct story *story, uint32_t place)
 		start(story, place);
 }
 
-/* It is not in its wait for a while, or fails in its next hook: only who shows versions together minds the others. */
+/* It is not in its wait for a while, or fails in its next hook; a trainer gives its next version up. */
 static void is_slow(struct story *story, uint32_t place)
 {
-	if (place < story->trainers || !runs(story, place))
+	if (!runs(story, place))
 		return;
-	if (dice(story, 3))
+	if (place < story->trainers)
+		simulation_abort(story->simulation, story->in[place]);
+	else if (dice(story, 3))
 		simulation_hold(story->simulation, story->in[place], dice(story, HOLD_MS));
 	else
 		simulation_fail_hook(story->simulation, story->in[place]);

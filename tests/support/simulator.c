@@ -26,9 +26,9 @@ uint32_t simulation_dice(struct simulation *simulation, uint32_t sides)
 
 /* ---- the network ---- */
 
-struct event *simulation_later(struct simulation *simulation, uint64_t at, enum event_type type)
+struct happening *simulation_later(struct simulation *simulation, uint64_t at, enum event_type type)
 {
-	struct event *event = array_push(&simulation->events);
+	struct happening *event = array_push(&simulation->events);
 
 	assert_non_null(event);
 	event->at = at;
@@ -41,7 +41,7 @@ static void transmit(struct simulation *simulation, uint32_t worker, bool to_con
 		     const unsigned char *bytes, size_t length)
 {
 	struct worker *end = simulation->workers.items[worker];
-	struct event *event;
+	struct happening *event;
 	uint64_t at = simulation->now + simulation->options.latency_ms +
 		      simulation_dice(simulation, simulation->options.jitter_ms + 1);
 
@@ -240,7 +240,7 @@ void simulation_check(struct simulation *simulation)
 
 /* ---- time ---- */
 
-static void deliver(struct simulation *simulation, struct event *event)
+static void deliver(struct simulation *simulation, struct happening *event)
 {
 	struct message message;
 	struct error error;
@@ -268,7 +268,7 @@ static void deliver(struct simulation *simulation, struct event *event)
 	message_fini(&message);
 }
 
-static void happen(struct simulation *simulation, struct event *event)
+static void happen(struct simulation *simulation, struct happening *event)
 {
 	bool alive = event->to == CONTROLLER || simulation->workers.items[event->to]->alive;
 
@@ -297,7 +297,9 @@ static void happen(struct simulation *simulation, struct event *event)
 		pairs_hear(simulation, event);
 		break;
 	case EVENT_LOOKS:
-		if (alive)
+		if (alive && simulation->workers.items[event->to]->sending)
+			send_acts(simulation, event->to);
+		else if (alive)
 			wait_acts(simulation, event->to);
 		break;
 	}
@@ -324,13 +326,13 @@ static uint64_t next_time(const struct simulation *simulation)
 	return next;
 }
 
-static bool take_due(struct simulation *simulation, struct event *out)
+static bool take_due(struct simulation *simulation, struct happening *out)
 {
 	size_t best = SIZE_MAX;
 
 	for (size_t i = 0; i < simulation->events.count; i++) {
-		const struct event *event = &simulation->events.items[i];
-		const struct event *first =
+		const struct happening *event = &simulation->events.items[i];
+		const struct happening *first =
 			best == SIZE_MAX ? NULL : &simulation->events.items[best];
 
 		if (event->at <= simulation->now &&
@@ -369,7 +371,7 @@ static void tick_due(struct simulation *simulation)
 static bool advance(struct simulation *simulation, uint64_t until_ms)
 {
 	uint64_t next = next_time(simulation);
-	struct event event;
+	struct happening event;
 
 	if (next > until_ms) {
 		simulation->now = until_ms;
@@ -475,6 +477,9 @@ void simulation_free(struct simulation **out)
 		holding_fini(&worker->holding);
 		array_free(&worker->links);
 		memory_free(worker->ends);
+		if (worker->sending)
+			send_closes(worker);
+		memory_free(worker->sending);
 		memory_free(worker->waiting);
 		memory_free(worker);
 	}

@@ -7,9 +7,9 @@
  *
  * The data plane is a shadow of the real one: a trainer "writes" to its peers one after the
  * other, each write ends in a signal, and an inference rank publishes a version when all its
- * peers have signalled it. With commit=engine ranks are more than that: the worker's own receiver, committer and
- * versions, which permit trainers to write, meet and agree on what is shown (simulator_wait.h). Everything that happens is a line
- * of the transcript.
+ * peers have signalled it. With commit=engine both are more than that: trainers go by the worker's own schedule
+ * (simulator_send.h), and ranks are its receiver, committer and versions (simulator_wait.h). Everything that happens
+ * is a line of the transcript.
  */
 #ifndef TESTS_SUPPORT_SIMULATOR_H
 #define TESTS_SUPPORT_SIMULATOR_H
@@ -69,6 +69,8 @@ struct simulation *simulation_running(const struct simulation_options *options);
 void simulation_kill(struct simulation *simulation, uint32_t worker);
 /* commit=engine: the host of that rank leaves its wait, and comes back so much later; its next post-load hook fails. */
 void simulation_hold(struct simulation *simulation, uint32_t worker, uint32_t ms);
+/* That trainer gives up the next version that it sends. */
+void simulation_abort(struct simulation *simulation, uint32_t worker);
 void simulation_fail_hook(struct simulation *simulation, uint32_t worker);
 void simulation_leave(struct simulation *simulation, uint32_t worker, bool done);
 void simulation_leave_all(struct simulation *simulation);

@@ -69,6 +69,11 @@ void worker_pauses(struct simulation *simulation, uint32_t index)
 		wait_acts(simulation, index);
 		return;
 	}
+	if (worker->sending && send_pauses(simulation, index)) {
+		worker->begins = worker->begun;
+		worker_pauses(simulation, index);
+		return;
+	}
 	if (worker->pause.number && !trainer && worker->gone && done < worker->pause.version) {
 		worker_gives_up(simulation, index, worker->pause.version);
 		at = worker->past > at ? worker->past : at;
@@ -99,9 +104,19 @@ static void ended(struct simulation *simulation, uint32_t index, uint64_t versio
 		worker_pauses(simulation, index);
 }
 
-#define GRACE_MS \
-	5000u /* so long it may be that a trainer is gone, which this one has yet to hear of */
-#define BEGINS UINT32_MAX /* in place of a peer: all of them have to accept it first */
+void worker_sent(struct simulation *simulation, uint32_t index, uint64_t version, bool aborted)
+{
+	struct worker *worker = simulation->workers.items[index];
+
+	if (!aborted) {
+		ended(simulation, index, version);
+		return;
+	}
+	worker->given_up = version;
+	worker->repeating = 0;
+	simulation_line(simulation, "%s gives up version %llu", worker->name,
+			(unsigned long long)version);
+}
 
 bool worker_runs(const struct worker *worker)
 {
@@ -111,7 +126,7 @@ bool worker_runs(const struct worker *worker)
 static void schedule_write(struct simulation *simulation, uint32_t index, uint32_t peer,
 			   uint64_t version)
 {
-	struct event *event = simulation_later(
+	struct happening *event = simulation_later(
 		simulation, simulation->now + simulation->options.write_ms, EVENT_WRITE);
 
 	event->to = index;
@@ -133,10 +148,13 @@ void worker_begins(struct simulation *simulation, uint32_t index, uint64_t versi
 	simulation_line(simulation, "%s begins version %llu", worker->name,
 			(unsigned long long)version);
 	worker->begun = version;
-	worker->begun_at = simulation->now;
+	if (worker->sending) {
+		send_begins(simulation, index, version);
+		return;
+	}
 	worker_note(simulation, worker, FACT_BEGINS, version);
 	if (worker->plan->peer_count)
-		schedule_write(simulation, index, worker->ends ? BEGINS : 0, version);
+		schedule_write(simulation, index, 0, version);
 	else
 		ended(simulation, index, version);
 }
@@ -149,9 +167,13 @@ void worker_sends_again(struct simulation *simulation, uint32_t index, uint64_t 
 			(unsigned long long)version);
 	assert_int_equal(version, worker->version);
 	worker->repeating = version;
+	if (worker->sending) {
+		send_begins(simulation, index, version);
+		return;
+	}
 	worker_note(simulation, worker, FACT_BEGINS, version)->again = true;
 	if (worker->plan->peer_count)
-		schedule_write(simulation, index, worker->ends ? BEGINS : 0, version);
+		schedule_write(simulation, index, 0, version);
 	else
 		ended(simulation, index, version);
 }
@@ -160,7 +182,7 @@ void worker_sends_again(struct simulation *simulation, uint32_t index, uint64_t 
 static bool has_nothing_under_way(const struct worker *worker)
 {
 	return worker_runs(worker) && !worker->begins && !worker->repeating &&
-	       worker->begun == worker->version;
+	       (worker->begun == worker->version || worker->begun == worker->given_up);
 }
 
 static uint64_t next_version(const struct worker *worker)
@@ -263,7 +285,7 @@ static bool has_another(struct simulation *simulation, uint32_t index, uint64_t 
 	       (worker->arrived && worker->arriving != version);
 }
 
-static void next_write(struct simulation *simulation, const struct event *event)
+static void next_write(struct simulation *simulation, const struct happening *event)
 {
 	if (event->peer + 1 < simulation->workers.items[event->to]->plan->peer_count)
 		schedule_write(simulation, event->to, event->peer + 1, event->version);
@@ -271,71 +293,14 @@ static void next_write(struct simulation *simulation, const struct event *event)
 		ended(simulation, event->to, event->version);
 }
 
-/* It takes no part in the version: it is gone; it has what is sent once more; or it was given up there, since a trainer is gone. */
-static bool rests(struct simulation *simulation, const struct worker *worker, uint32_t peer,
-		  uint64_t version)
-{
-	uint32_t target = pairs_peer(simulation, worker, peer);
-	const struct worker *to = target == CONTROLLER ? NULL : simulation->workers.items[target];
-
-	if (!to || !to->alive || worker_core_state(to->core) >= WORKER_LEAVING ||
-	    worker->gone_ranks >> worker->plan->peers[peer].member.rank & 1 ||
-	    (worker->repeating && !worker->plan->peers[peer].lacks))
-		return true;
-	return (worker->repeating || worker->gone) &&
-	       pairs_permission(worker, peer, version) == PERMISSION_NEVER;
-}
-
-/* All have to accept it before anything is written. */
-static void begins_by_permission(struct simulation *simulation, const struct event *event)
+void worker_writes(struct simulation *simulation, const struct happening *event)
 {
 	struct worker *worker = simulation->workers.items[event->to];
-	uint64_t resting = 0;
-
-	for (uint32_t p = 0; p < worker->plan->peer_count; p++) {
-		if (rests(simulation, worker, p, event->version)) {
-			resting |= 1ull << p;
-		} else if (pairs_permission(worker, p, event->version) == PERMISSION_NEVER &&
-			   simulation->now >= worker->begun_at + GRACE_MS) {
-			fail_msg("%s is refused version %llu", worker->name,
-				 (unsigned long long)event->version);
-		} else if (pairs_permission(worker, p, event->version) != PERMISSION_GIVEN) {
-			schedule_write(simulation, event->to, BEGINS, event->version);
-			return;
-		}
-	}
-	worker->resting = resting;
-	for (uint32_t p = 0; p < worker->plan->peer_count; p++)
-		if (!(resting >> p & 1))
-			worker->ends->used[p] = worker->ends->accept[p].opening;
-	schedule_write(simulation, event->to, 0, event->version);
-}
-
-static void writes_by_permission(struct simulation *simulation, const struct event *event)
-{
-	const struct worker *worker = simulation->workers.items[event->to];
-
-	if (event->peer == BEGINS) {
-		begins_by_permission(simulation, event);
-		return;
-	}
-	if (!(worker->resting >> event->peer & 1))
-		pairs_end(simulation, event->to, event->peer, event->version);
-	next_write(simulation, event);
-}
-
-void worker_writes(struct simulation *simulation, const struct event *event)
-{
-	struct worker *worker = simulation->workers.items[event->to];
-	struct event *signal;
+	struct happening *signal;
 	uint32_t target;
 
 	if (!worker_runs(worker))
 		return;
-	if (worker->ends) {
-		writes_by_permission(simulation, event);
-		return;
-	}
 	if ((worker->repeating && !worker->plan->peers[event->peer].lacks) ||
 	    worker->gone_ranks >> worker->plan->peers[event->peer].member.rank & 1) {
 		next_write(simulation, event);
@@ -387,7 +352,7 @@ void worker_counts(struct simulation *simulation, uint32_t index)
 	worker_pauses(simulation, index);
 }
 
-void worker_signalled(struct simulation *simulation, const struct event *event)
+void worker_signalled(struct simulation *simulation, const struct happening *event)
 {
 	struct worker *worker = simulation->workers.items[event->to];
 	const struct worker *from = simulation->workers.items[event->from];
@@ -418,7 +383,7 @@ void worker_signalled(struct simulation *simulation, const struct event *event)
 
 static void schedule_copy(struct simulation *simulation, uint32_t index, uint32_t peer)
 {
-	struct event *event = simulation_later(
+	struct happening *event = simulation_later(
 		simulation, simulation->now + simulation->options.write_ms, EVENT_COPY);
 
 	event->to = index;
@@ -486,7 +451,7 @@ static void takes_copy(struct simulation *simulation, uint32_t index, const stru
 }
 
 /* The same, where the other one says when, and for as long as this one waits for that. */
-static void copies_by_permission(struct simulation *simulation, const struct event *event)
+static void copies_by_permission(struct simulation *simulation, const struct happening *event)
 {
 	struct worker *worker = simulation->workers.items[event->to];
 	struct waiting *waiting = worker->waiting;
@@ -502,14 +467,14 @@ static void copies_by_permission(struct simulation *simulation, const struct eve
 	worker->ends->used[p] = worker->ends->accept[p].opening;
 	if (!gone && permission == PERMISSION_GIVEN &&
 	    versions_whole(&waiting->versions, version) >= 0)
-		pairs_end(simulation, event->to, p, version);
+		pairs_end(simulation, event->to, p, worker->ends->used[p], version);
 	else if (!gone)
 		pairs_say(simulation, event->to, p, &(struct said){.tag = UPDATE_ABORT});
 	if (!--worker->sends)
 		wait_acts(simulation, event->to);
 }
 
-void worker_copied(struct simulation *simulation, const struct event *event)
+void worker_copied(struct simulation *simulation, const struct happening *event)
 {
 	struct worker *worker = simulation->workers.items[event->to];
 	struct member who;

@@ -26,18 +26,19 @@ bool pairs_sees_end(const struct simulation *simulation, const struct worker *wo
 	uint32_t other = pairs_peer(simulation, worker, peer);
 	const struct worker *it = other == CONTROLLER ? NULL : simulation->workers.items[other];
 
-	return it && !it->alive && !it->ends_unseen && simulation->now >= it->ended_at + SEEN_MS;
+	return it && !it->alive && simulation->now >= it->ended_at + SEEN_MS &&
+	       (!it->ends_unseen || worker->what.role == it->what.role);
 }
 
-static struct event *later(struct simulation *simulation, uint32_t from, uint32_t to,
-			   const struct said *said)
+static struct happening *later(struct simulation *simulation, uint32_t from, uint32_t to,
+			       const struct said *said)
 {
 	uint64_t at =
 		simulation->now + 1 + simulation_dice(simulation, simulation->options.said_ms);
-	struct event *event;
+	struct happening *event;
 
 	for (size_t i = 0; i < simulation->events.count; i++) {
-		const struct event *other = &simulation->events.items[i];
+		const struct happening *other = &simulation->events.items[i];
 
 		if (other->type == EVENT_SAID && other->to == to && other->from == from &&
 		    other->at > at)
@@ -92,7 +93,7 @@ static void word_comes(struct worker *worker, const struct said *said)
 		word[1] = ~said->word;
 }
 
-void pairs_hear(struct simulation *simulation, const struct event *event)
+void pairs_hear(struct simulation *simulation, const struct happening *event)
 {
 	struct worker *worker = simulation->workers.items[event->to];
 	const struct worker *from = simulation->workers.items[event->from];
@@ -115,7 +116,9 @@ void pairs_hear(struct simulation *simulation, const struct event *event)
 		if (said.tag == UPDATE_END && worker_runs(worker))
 			arrives(simulation, worker, from, &said.u.end);
 	}
-	if (worker->waiting && said.tag)
+	if (worker->sending)
+		send_acts(simulation, event->to);
+	else if (said.tag)
 		wait_acts(simulation, event->to);
 }
 
@@ -130,13 +133,14 @@ enum permission pairs_permission(const struct worker *worker, uint32_t peer, uin
 	return accept->max_version >= version ? PERMISSION_GIVEN : PERMISSION_LATER;
 }
 
-void pairs_end(struct simulation *simulation, uint32_t index, uint32_t peer, uint64_t version)
+void pairs_end(struct simulation *simulation, uint32_t index, uint32_t peer, uint64_t opening,
+	       uint64_t version)
 {
-	struct worker *worker = simulation->workers.items[index];
+	const struct worker *worker = simulation->workers.items[index];
 	const struct plan_peer *to = &worker->plan->peers[peer];
 	struct said said = {.tag = UPDATE_END};
 
-	said.u.end = (struct update_end){.opening = worker->ends->used[peer],
+	said.u.end = (struct update_end){.opening = opening,
 					 .version = version,
 					 .plan = worker->plan->digest,
 					 .bytes = to->bytes,

@@ -2,8 +2,8 @@
  *
  * simulator_parts.h -- what the files of the simulator share: simulator.c (time, network,
  * controller), simulator_worker.c (workers), simulator_data.c (their shadow of a data plane), simulator_view.c
- * (looking at it).
- * Where ranks of an engine show versions together, these wait by simulator_wait.h.
+ * (looking at it). With commit=engine besides: simulator_send.c (trainers), simulator_wait.c, simulator_wait_open.c and
+ * simulator_meet.c (ranks), simulator_pairs.c (what they say to each other).
  */
 #ifndef TESTS_SUPPORT_SIMULATOR_PARTS_H
 #define TESTS_SUPPORT_SIMULATOR_PARTS_H
@@ -23,7 +23,7 @@
 
 enum event_type { EVENT_DELIVER, EVENT_OPENED, EVENT_CONNECTED, EVENT_WRITE, EVENT_SIGNAL, EVENT_COPY, EVENT_SAID, EVENT_LOOKS };
 
-struct event {
+struct happening {
 	uint64_t at, order;
 	enum event_type type;
 	uint32_t to, from;    /* workers, or CONTROLLER */
@@ -70,13 +70,13 @@ struct worker {
 	uint64_t last_at[2];  /* latest delivery to, from: keeps order */
 	/* commit=engine: simulator_wait.h */
 	struct ends *ends;
+	struct sending *sending; /* trainer: simulator_send.h */
 	struct waiting *waiting; /* rank: and of what is above, only gone, gone_ranks, copies, sends and stopped are used */
 	uint64_t over;        /* rank: what has not come of versions up to this one never does */
-	uint64_t begun_at;    /* trainer: when it began to ask for that */
-	uint64_t resting;     /* trainer: these, a bit each by peer, take no part in the version */
+	uint64_t given_up;    /* trainer: the last one that it has begun and given up; 0: none */
 	uint64_t sends_until; /* rank: who has not said by then where to is sent nothing */
 	uint64_t ended_at;    /* it was killed then, */
-	bool ends_unseen;     /* and no rank sees it */
+	bool ends_unseen;     /* and none of the other side sees it */
 };
 
 struct simulation {
@@ -86,7 +86,7 @@ struct simulation {
 	bool controller_alive, over;
 	struct error end;
 	ARRAY(struct worker *) workers;
-	ARRAY(struct event) events;
+	ARRAY(struct happening) events;
 	struct text transcript;
 	struct history history;
 	bool together;        /* ranks of an engine show versions together */
@@ -101,7 +101,7 @@ void worker_checks_links(struct simulation *simulation, struct worker *worker);
 uint32_t simulation_dice(struct simulation *simulation, uint32_t sides);
 void simulation_line(struct simulation *simulation, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-struct event *simulation_later(struct simulation *simulation, uint64_t at,
+struct happening *simulation_later(struct simulation *simulation, uint64_t at,
 			       enum event_type type);
 void simulation_send(struct simulation *simulation, uint32_t worker, bool to_controller,
 		     const struct message *message);
@@ -119,10 +119,10 @@ void worker_counts(struct simulation *simulation, uint32_t index);
 void worker_sends_again(struct simulation *simulation, uint32_t index, uint64_t version);
 /* By the plan that runs now: who sends a copy begins to, and who is sent one takes nothing else before it. */
 void worker_copies(struct simulation *simulation, uint32_t index);
-void worker_copied(struct simulation *simulation, const struct event *event);
+void worker_copied(struct simulation *simulation, const struct happening *event);
 void worker_hears_gone(struct simulation *simulation, uint32_t index);
-void worker_writes(struct simulation *simulation, const struct event *event);
-void worker_signalled(struct simulation *simulation, const struct event *event);
+void worker_writes(struct simulation *simulation, const struct happening *event);
+void worker_signalled(struct simulation *simulation, const struct happening *event);
 
 /* simulator_worker.c */
 void worker_does(struct simulation *simulation, uint32_t index, struct worker_event *event);

@@ -34,12 +34,12 @@ static bool read_signal(struct simulation *simulation, const struct worker *work
 		*event = (struct receive_event){.kind = RECEIVE_GONE, .peer = s};
 		return true;
 	}
-	assert_int_equal(worker->ends->said[p].tag, UPDATE_END);
 	assert_int_equal(worker->ends->said[p].u.end.opening, waiting->links[p].opening);
 	*event = (struct receive_event){.kind = RECEIVE_SIGNAL,
 					.peer = s,
-					.word = UPDATE_END,
-					.end = &worker->ends->said[p].u.end};
+					.word = (enum update_tag)worker->ends->said[p].tag,
+					.end = &worker->ends->said[p].u.end,
+					.gone = &worker->ends->said[p].u.abort};
 	return true;
 }
 

@@ -19,6 +19,8 @@
 #include "worker/update/versions.h"
 
 #define PEERS_MAX 16u
+#define GRACE_MS  5000u /* so long a trainer that is refused waits to hear of another one that is gone */
+#define LATE_MS	  15000u /* and all of them for a rank that does not accept */
 #define SEEN_MS	  20u /* that late a rank sees that the process of another one has ended */
 #define MS	  1000000ull
 #define UPDATE_TIMEOUT_MS 30000u
@@ -29,6 +31,7 @@ struct said {
 	union {
 		struct update_accept accept;
 		struct update_end end;
+		struct update_abort abort;
 		struct update_arrive arrive;
 		struct update_release release;
 		struct update_give_up give_up;
@@ -102,7 +105,7 @@ void meet_notes(struct simulation *simulation);
 
 /* simulator_pairs.c */
 void pairs_say(struct simulation *simulation, uint32_t index, uint32_t peer, const struct said *said);
-void pairs_hear(struct simulation *simulation, const struct event *event);
+void pairs_hear(struct simulation *simulation, const struct happening *event);
 /* Who that peer of the worker's plan is, by the same plan, dead or alive; CONTROLLER: nobody. */
 uint32_t pairs_peer(const struct simulation *simulation, const struct worker *worker, uint32_t peer);
 bool pairs_sees_end(const struct simulation *simulation, const struct worker *worker, uint32_t peer);
@@ -110,6 +113,21 @@ bool pairs_sees_end(const struct simulation *simulation, const struct worker *wo
 enum permission { PERMISSION_LATER, PERMISSION_GIVEN, PERMISSION_NEVER };
 /* Of that peer, for the version. */
 enum permission pairs_permission(const struct worker *worker, uint32_t peer, uint64_t version);
-void pairs_end(struct simulation *simulation, uint32_t index, uint32_t peer, uint64_t version);
+void pairs_end(struct simulation *simulation, uint32_t index, uint32_t peer, uint64_t opening, uint64_t version);
+
+/* simulator_send.c: of a trainer */
+void send_new(struct worker *worker);
+void send_closes(struct worker *worker);
+void send_opens(struct worker *worker);
+void send_begins(struct simulation *simulation, uint32_t index, uint64_t version);
+void send_acts(struct simulation *simulation, uint32_t index);
+/* It waits until all accept a version that it is to stop before: it begins nothing now. */
+bool send_pauses(struct simulation *simulation, uint32_t index);
+/* It does not reach that rank, and goes on without. */
+void send_drops(struct simulation *simulation, uint32_t index, uint32_t rank);
+/* The next version that it sends it gives up. */
+void send_aborts(struct worker *worker);
+/* simulator_data.c: it has sent all of that version, or given it up. */
+void worker_sent(struct simulation *simulation, uint32_t index, uint64_t version, bool aborted);
 
 #endif

@@ -34,10 +34,12 @@ static void take_state(struct simulation *simulation, uint32_t index, const stru
 
 void worker_connected(struct simulation *simulation, uint32_t index, uint32_t attempt)
 {
-	const struct worker *worker = simulation->workers.items[index];
+	struct worker *worker = simulation->workers.items[index];
 
 	if (worker->waiting && worker->plan->attempt == attempt)
 		wait_opens(simulation, index);
+	if (worker->sending && worker->plan->attempt == attempt)
+		send_opens(worker);
 	worker_does(simulation, index,
 		    &(struct worker_event){.type = WORKER_EVENT_CONNECTED, .attempt = attempt});
 }
@@ -55,6 +57,8 @@ static void take_plan(struct simulation *simulation, uint32_t index,
 		->to = index;
 	if (worker->ends)
 		memset(worker->ends, 0, sizeof(*worker->ends));
+	if (worker->sending)
+		send_closes(worker);
 	if (!worker->waiting)
 		return;
 	worker->over = worker->pause.number = 0;
@@ -83,7 +87,7 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 {
 	struct worker *worker = simulation->workers.items[index];
 	struct actions actions = {0};
-	struct event *later;
+	struct happening *later;
 	struct error error;
 	bool asked = false;
 
@@ -122,6 +126,8 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 					worker->gone_ranks |=
 						1ull << (action->message.u.gone.first.rank + k);
 			worker_hears_gone(simulation, index);
+			if (worker->sending)
+				send_acts(simulation, index);
 			worker_counts(simulation, index);
 			break;
 		case WORKER_ACTION_STATE:
@@ -274,7 +280,9 @@ uint32_t simulation_start(struct simulation *simulation, const struct simulation
 	if (simulation->together) {
 		worker->ends = memory_zalloc(1, sizeof(*worker->ends));
 		assert_non_null(worker->ends);
-		if (!trainer)
+		if (trainer)
+			send_new(worker);
+		else
 			wait_new(simulation, worker);
 	}
 	member_text((struct member){what->role, what->rank}, worker->name);
@@ -355,10 +363,9 @@ void simulation_kill(struct simulation *simulation, uint32_t worker)
 	if (!simulation->together)
 		return;
 	victim->ended_at = simulation->now;
-	victim->ends_unseen =
-		victim->what.role == ROLE_TRAINER && simulation_dice(simulation, 2) == 0;
+	victim->ends_unseen = simulation_dice(simulation, 2) == 0;
 	for (uint32_t i = 0; i < simulation->workers.count; i++)
-		if (simulation->workers.items[i]->waiting)
+		if (simulation->workers.items[i]->ends)
 			wait_looks_at(simulation, i, simulation->now + SEEN_MS);
 }
 
@@ -370,6 +377,12 @@ void simulation_hold(struct simulation *simulation, uint32_t worker, uint32_t ms
 		return;
 	simulation_line(simulation, "the host of %s is held up", held->name);
 	wait_is_left(simulation, worker, simulation->now + ms);
+}
+
+void simulation_abort(struct simulation *simulation, uint32_t worker)
+{
+	if (simulation->workers.items[worker]->sending)
+		send_aborts(simulation->workers.items[worker]);
 }
 
 void simulation_fail_hook(struct simulation *simulation, uint32_t worker)
@@ -412,6 +425,8 @@ void simulation_drop(struct simulation *simulation, uint32_t trainer, uint32_t r
 				     .version = simulation_version(simulation, trainer)};
 
 	error_set(&error, ERROR_TRANSPORT, "%s", why);
+	if (simulation->workers.items[trainer]->sending)
+		send_drops(simulation, trainer, rank);
 	worker_does(simulation, trainer, &event);
 }
 
