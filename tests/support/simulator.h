@@ -98,6 +98,8 @@ bool simulation_run_to(struct simulation *simulation, enum worker_state state,
 void simulation_run_for(struct simulation *simulation, uint64_t ms);
 uint64_t simulation_now(const struct simulation *simulation);
 
+/* That trainer is between two updates, and stands before none. */
+bool simulation_is_between(const struct simulation *simulation, uint32_t trainer);
 uint32_t simulation_workers(const struct simulation *simulation);
 bool simulation_alive(const struct simulation *simulation, uint32_t worker);
 enum worker_state simulation_state(const struct simulation *simulation, uint32_t worker);

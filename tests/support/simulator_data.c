@@ -185,6 +185,11 @@ static bool has_nothing_under_way(const struct worker *worker)
 	       (worker->begun == worker->version || worker->begun == worker->given_up);
 }
 
+bool simulation_is_between(const struct simulation *simulation, uint32_t trainer)
+{
+	return has_nothing_under_way(simulation->workers.items[trainer]);
+}
+
 static uint64_t next_version(const struct worker *worker)
 {
 	if (!worker->begun && worker->plan->next)
