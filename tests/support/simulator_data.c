@@ -54,16 +54,14 @@ void worker_pauses(struct simulation *simulation, uint32_t index)
 	bool trainer = worker->what.role == ROLE_TRAINER;
 	uint64_t done = worker->past > worker->version ? worker->past : worker->version;
 	uint64_t at = trainer ? worker->begins : done;
-	struct worker_event event = {
-		.type = WORKER_EVENT_PAUSED,
-		.number = worker->pause.number,
-		.done = true,
-		.next = trainer ? worker->begins : at + 1,
-		.version = worker->version,
-		.repeats = (trainer ? worker->repeats : !worker->arrived) && worker->version,
-		.between = worker->repeats,
-		.anew = simulation->options.anew_percent >
-			(worker->what.incarnation * 37 + worker->pause.number * 11) % 100};
+	struct worker_event event = {.type = WORKER_EVENT_PAUSED,
+				     .number = worker->pause.number,
+				     .done = true,
+				     .next = trainer ? worker->begins : at + 1,
+				     .version = worker->version,
+				     .repeats = (trainer ? worker->repeats : !worker->arrived) &&
+						worker->version,
+				     .between = worker->repeats};
 
 	if (worker->waiting) {
 		wait_acts(simulation, index);
