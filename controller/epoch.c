@@ -208,13 +208,19 @@ static int copy_regions(struct peer_endpoints *out, const struct region_record *
 	return 0;
 }
 
-/* Of one that keeps its endpoint, what has changed. Mates share what never does. */
-static int describe_kept(struct peer_endpoints *out, const struct party *peer, bool all)
+/* Whose memory neither writes; what they share never changes. */
+static bool are_mates(const struct party *a, const struct party *b)
+{
+	return a->worker->who.role == b->worker->who.role;
+}
+
+/* Of one that keeps its endpoint, what has changed. */
+static int describe_kept(struct peer_endpoints *out, const struct party *peer)
 {
 	out->record = memory_alloc(0);
 	if (!out->record)
 		return -ERROR_MEMORY;
-	return copy_regions(out, peer->changed, all ? peer->changed_count : 0);
+	return copy_regions(out, peer->changed, peer->changed_count);
 }
 
 /* Mates are told of the memory that they share alone, trainers and who sends a copy of all the rest, and who is sent one of nothing. */
@@ -232,7 +238,7 @@ static int describe(struct peer_endpoints *out, const struct party *peer, const 
 	out->member = peer->worker->who;
 	out->incarnation = peer->worker->hello.incarnation;
 	if (epoch_keeps(peer, place))
-		return describe_kept(out, peer, all);
+		return describe_kept(out, peer);
 	out->copies = all ? from->copies : 0;
 	if (copy_regions(out, all ? from->regions : from->shared, region_count))
 		return -ERROR_MEMORY;
@@ -256,7 +262,7 @@ int epoch_peers(const struct epoch *epoch, uint32_t index, struct message_peers 
 	for (size_t i = 0; i < party->peer_count; i++) {
 		const struct party *peer = &epoch->parties[party->peers[i]];
 
-		if (epoch_keeps(party, i) && !peer->changed_count)
+		if (epoch_keeps(party, i) && (!peer->changed_count || are_mates(party, peer)))
 			continue;
 		if (describe(&peers->peers[peers->peer_count++], peer, party, index))
 			return -ERROR_MEMORY;

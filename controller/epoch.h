@@ -64,6 +64,7 @@ struct epoch {
 	uint32_t trainers, count, capacity;
 	struct party *parties;
 	uint32_t at[LEG_COUNT];       /* parties at each */
+	bool ran;                     /* all were told to go: paths that are not new then have been probed */
 	bool adopted;                 /* its parties ran before it was made: their endpoints were exchanged elsewhere */
 	bool foreign;                 /* .. and by another plan than this one, */
 	uint32_t run_by;              /* of that attempt; 0: nobody runs */

@@ -43,7 +43,7 @@ static bool keeps(const struct epoch *epoch, const struct epoch *before, uint32_
 
 int epoch_keep(struct epoch *epoch, struct epoch *before, const bool *whole)
 {
-	if (before->count != epoch->count || before->adopted || !epoch_all_connected(before))
+	if (before->count != epoch->count || before->adopted || !before->ran)
 		return 0;
 	for (uint32_t i = 0; i < epoch->count; i++) {
 		struct party *party = &epoch->parties[i];
@@ -130,6 +130,17 @@ static int complete_records(const struct epoch *epoch, const struct party *party
 	return 0;
 }
 
+/* A region that is no more, and its parameters lie in. */
+static bool lacks_place(const struct message_endpoints *before,
+			const struct message_endpoints *said)
+{
+	for (size_t r = 0; r < said->region_count; r++)
+		for (size_t i = 0; !said->regions[r].length && i < before->place_count; i++)
+			if (before->places[i].region == said->regions[r].region)
+				return true;
+	return false;
+}
+
 int epoch_complete(const struct epoch *epoch, struct party *party, struct message_endpoints *said,
 		   struct error *why)
 {
@@ -138,6 +149,11 @@ int epoch_complete(const struct epoch *epoch, struct party *party, struct messag
 
 	if (!party->kept_count)
 		return 0;
+	if (lacks_place(before, said) || before->region_count + said->region_count > LIMIT_REGIONS)
+		return error_set(
+			why, ERROR_MESSAGE,
+			"%s %u changes its regions to more than %u, or without one that its parameters lie in",
+			role_name(party->worker->who.role), party->worker->who.rank, LIMIT_REGIONS);
 	if (said->place_count || said->copies)
 		return error_set(
 			why, ERROR_MESSAGE,

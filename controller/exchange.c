@@ -176,6 +176,7 @@ static void go_all(struct controller *controller)
 	const struct membership *members = &controller->members;
 
 	returns_over(controller);
+	controller->epoch->ran = true;
 	controller_enter(controller, CONTROLLER_RUN);
 	for (uint32_t i = 0; i < members->count; i++) {
 		if (!exchange_has(controller, &members->slots[i]))

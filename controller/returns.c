@@ -389,6 +389,8 @@ void returns_paused(struct controller *controller, struct slot *slot, struct mes
 		exchange_replay_plan(controller, slot);
 		return;
 	}
+	if (controller->state == CONTROLLER_RUN && said->stopped && said->anew)
+		paused->anew = true; /* it may have broken since */
 	if (!is_asked(controller, slot) || paused->stopped)
 		return;
 	paused->firm = said->stopped || said->next == paused->next;
@@ -398,7 +400,6 @@ void returns_paused(struct controller *controller, struct slot *slot, struct mes
 	paused->version = said->version;
 	paused->repeats = said->repeats;
 	paused->between = said->between;
-	paused->anew = said->anew;
 	if (!controller->pause.since_ms && paused->stopped)
 		controller->pause.since_ms = controller->now_ms;
 	returns_look(controller);

@@ -26,6 +26,11 @@ static inline bool member_within(struct member member, struct member first, uint
 	return member.role == first.role && member.rank >= first.rank &&
 	       member.rank - first.rank < count;
 }
+/* The order of lists of them: trainers first, by rank. */
+static inline int member_compare(const struct member *a, const struct member *b)
+{
+	return a->role != b->role ? (a->role < b->role ? -1 : 1) : (a->rank > b->rank) - (a->rank < b->rank);
+}
 #define MEMBER_TEXT_BYTES 32
 char *member_text(struct member member, char out[MEMBER_TEXT_BYTES]); /* "trainer 3" */
 

@@ -153,6 +153,11 @@ int transport_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadl
 	return 0;
 }
 
+bool transport_endpoint_whole(const struct transport_endpoint *endpoint)
+{
+	return endpoint->stage == ENDPOINT_CONNECTED && !atomic_load(&endpoint->impaired);
+}
+
 void transport_endpoint_guest(struct transport_endpoint *endpoint)
 {
 	endpoint->guest = true;

@@ -268,6 +268,7 @@ struct transport_endpoint {
 	uint64_t alive_at_ns;            /* when the peer was last seen alive */
 	bool (*left)(const void *context); /* transport_endpoint_ask_left */
 	const void *left_context;
+	_Atomic bool impaired;           /* one of its lanes is lost, and none is opened anew */
 	bool guest;                      /* the peer knows memory of weft's alone: transport_endpoint_guest */
 };
 

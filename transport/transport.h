@@ -194,6 +194,8 @@ int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *
  * connect has probed it already, this is nothing. A path that fails breaks the endpoint. */
 int transport_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			     struct error *error);
+/* It is connected, and has all paths that it began with: whoever can open another one need not. */
+bool transport_endpoint_whole(const struct transport_endpoint *endpoint);
 /* The peer is told of no region but small ones of weft's own: whatever else may be open to peers of this domain, none of it
  * is its, and closing waits for it no more than for one that was stopped. */
 void transport_endpoint_guest(struct transport_endpoint *endpoint);

@@ -11,6 +11,7 @@
 
 #include "base/compare.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static size_t find_region(const struct region_record *regions, size_t count, uint32_t region)
@@ -52,13 +53,17 @@ int message_regions_change(struct region_record **regions, size_t *count,
 	return 0;
 }
 
-static struct peer_endpoints *find_peer(struct message_peers *peers, struct member member)
+static int compare_endpoints(const void *member, const void *peer)
 {
-	for (size_t i = 0; i < peers->peer_count; i++)
-		if (peers->peers[i].member.role == member.role &&
-		    peers->peers[i].member.rank == member.rank)
-			return &peers->peers[i];
-	return NULL;
+	return member_compare(member, &((const struct peer_endpoints *)peer)->member);
+}
+
+/* They are in the order of the plan's. */
+static struct peer_endpoints *find_peer(const struct message_peers *peers, struct member member)
+{
+	return peers->peer_count ? bsearch(&member, peers->peers, peers->peer_count,
+					   sizeof(*peers->peers), compare_endpoints)
+				 : NULL;
 }
 
 static void move(struct peer_endpoints *to, struct peer_endpoints *from)
@@ -129,12 +134,8 @@ int message_peers_complete(struct message_peers *peers, const struct message_pla
 
 static int compare_peers(const void *a, const void *b)
 {
-	const struct member *x = &((const struct plan_peer *)a)->member;
-	const struct member *y = &((const struct plan_peer *)b)->member;
-
-	return x->role != y->role  ? (x->role < y->role ? -1 : 1)
-	       : x->rank < y->rank ? -1
-				   : x->rank > y->rank;
+	return member_compare(&((const struct plan_peer *)a)->member,
+			      &((const struct plan_peer *)b)->member);
 }
 
 static int keep_peer(struct plan_peer *out, const struct plan_peer *from, struct error *error)
@@ -145,15 +146,6 @@ static int keep_peer(struct plan_peer *out, const struct plan_peer *from, struct
 	out->kept = true;
 	out->lacks = false;
 	return out->host && out->transport ? 0 : memory_error(error, "taking peers", sizeof(*out));
-}
-
-static bool names(const struct message_plan *plan, size_t count, struct member member)
-{
-	for (size_t i = 0; i < count; i++)
-		if (plan->peers[i].member.role == member.role &&
-		    plan->peers[i].member.rank == member.rank)
-			return true;
-	return false;
 }
 
 /* Peers are in the order of roles and ranks. */
@@ -171,7 +163,8 @@ static int take_peers(struct message_plan *plan, const struct message_plan *from
 	memory_free(plan->peers);
 	plan->peers = all;
 	for (size_t i = 0; i < from->peer_count && !rc; i++)
-		if (from->peers[i].copy == COPY_NONE && !names(plan, named, from->peers[i].member))
+		if (from->peers[i].copy == COPY_NONE &&
+		    !(named && bsearch(&from->peers[i], all, named, sizeof(*all), compare_peers)))
 			rc = keep_peer(&all[plan->peer_count++], &from->peers[i], error);
 	sort_items(all, plan->peer_count, compare_peers);
 	return rc;

@@ -109,6 +109,31 @@ static void test_engine__that_comes_back_costs_no_rows_of_the_others(void **unus
 	simulation_free(&s);
 }
 
+static void test_endpoint__that_breaks_while_the_pause_lasts_is_not_kept(void **unused)
+{
+	struct simulation *s = without_engine_1(&(struct simulation_options){0});
+
+	(void)unused;
+	simulation_start_rank(s, 2);
+	simulation_start_rank(s, 3);
+	simulation_run_for(s, 200);
+	simulation_begin(s, 0, 1);
+	simulation_run_for(s, 200);
+	simulation_break(s, 0); /* it has said that it stopped, and keeps what it has */
+	simulation_run_for(s, 200);
+	simulation_begin(s, 1, 1);
+	simulation_run_for(s, 1000);
+	simulation_expect(s,
+			  "*trainer 0 pauses before version 1\n"
+			  "*trainer 1 pauses before version 1\n"
+			  "*controller > trainer 0: plan attempt 2: rows of attempt 1, 3 peers*\n"
+			  "*controller > trainer 1: plan attempt 2: rows of attempt 1, 1 peers*\n"
+			  "*trainer 0 > endpoints attempt 2: 3 records*\n"
+			  "*trainer 1 > endpoints attempt 2: 1 records*\n");
+	simulation_assert_all_at(s, 1);
+	simulation_free(&s);
+}
+
 /* Bytes said by and to trainer 0, and the first rank of engine 0, when engine 1 comes back. */
 static void say_bytes(const char *infer, const char *train, uint64_t bytes[2])
 {
@@ -351,6 +376,7 @@ int main(void)
 		cmocka_unit_test(
 			test_trainers__that_are_at_different_versions_meet_before_the_later_one),
 		cmocka_unit_test(test_engine__that_comes_back_costs_no_rows_of_the_others),
+		cmocka_unit_test(test_endpoint__that_breaks_while_the_pause_lasts_is_not_kept),
 		cmocka_unit_test(
 			test_engine__that_comes_back_costs_the_others_what_it_is_and_not_what_the_job_is),
 		cmocka_unit_test(test_newcomer__that_dies_again_keeps_nobody_waiting),

@@ -75,6 +75,8 @@ void simulation_fail_hook(struct simulation *simulation, uint32_t worker);
 void simulation_leave(struct simulation *simulation, uint32_t worker, bool done);
 void simulation_leave_all(struct simulation *simulation);
 void simulation_fail(struct simulation *simulation, uint32_t worker, const char *why);
+/* An endpoint of its breaks, and nobody else notices. */
+void simulation_break(struct simulation *simulation, uint32_t worker);
 /* That trainer does not reach the inference rank, and goes on. */
 void simulation_drop(struct simulation *simulation, uint32_t trainer, uint32_t rank, const char *why);
 /* Until that time nothing passes between the worker and the controller. */

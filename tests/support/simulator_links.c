@@ -69,3 +69,9 @@ void worker_checks_links(struct simulation *simulation, struct worker *worker)
 			assert_int_equal(here->attempt, there->attempt);
 	}
 }
+
+void simulation_break(struct simulation *simulation, uint32_t worker)
+{
+	simulation->workers.items[worker]->anew = true;
+	worker_pauses(simulation, worker); /* where it has stopped it says so */
+}

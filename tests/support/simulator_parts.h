@@ -66,6 +66,7 @@ struct worker {
 	uint32_t sends;       /* rank: to so many others, what it shows */
 	bool stopped;         /* rank: it has said so, and takes nothing any more */
 	ARRAY(struct link) links;
+	bool anew;            /* it cannot keep its endpoints */
 	uint64_t said_bytes;  /* by it and to it, but for heartbeats */
 	uint64_t last_at[2];  /* latest delivery to, from: keeps order */
 	/* commit=engine: simulator_wait.h */

@@ -92,8 +92,9 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 	bool asked = false;
 
 	event->now_ms = simulation->now;
-	event->anew = simulation->options.anew_percent >
-		      (worker->what.incarnation * 37 + worker->pause.number * 11) % 100;
+	event->anew = worker->anew ||
+		      simulation->options.anew_percent >
+			      (worker->what.incarnation * 37 + worker->pause.number * 11) % 100;
 	if (worker_core_step(worker->core, event, &actions, &error))
 		fail_msg("%s: %s", worker->name, error.text);
 	for (size_t i = 0; i < actions.count; i++) {

@@ -27,6 +27,7 @@ void ofi_lane_lost_locked(struct ofi_lane *lane, int errnum)
 	lane->lost_errnum = errnum;
 	lane->state = OFI_LANE_DEAD;
 	endpoint->lost_last = lane->index;
+	atomic_store(&endpoint->shared->impaired, true);
 	if (!endpoint->connected || endpoint->closing)
 		return;
 	atomic_store(&endpoint->mending, true);

@@ -57,6 +57,7 @@ void verbs_lane_die(struct verbs_lane *lane, const char *why)
 	lane->flushed = lane->done;
 	lane->dying_ns = clock_ns();
 	lane->endpoint->dying++;
+	atomic_store(&lane->endpoint->shared->impaired, true);
 	verbs_lane_stop(lane);
 	log_warn("lane %u to %s is lost (%s): %s; %llu request%s with %s move to other lanes",
 		 lane->index, lane->endpoint->shared->name, why, verbs_lane_text(lane, text),

@@ -110,9 +110,11 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 	rc = worker->self.role == ROLE_INFERENCE
 		     ? waiter_fence_gone(&worker->waiter, FENCE_MS, error)
 		     : 0;
+	worker->paused.whole = false;
 	transport_domain_keep_mapped(worker->domain, true); /* join_connected ends it */
 	keep_replica(worker);
-	epoch_mark_kept(worker->epoch, plan);
+	if (!rc)
+		epoch_mark_kept(worker->epoch, plan);
 	close_sides(worker);
 	if (!rc)
 		rc = epoch_take_kept(worker->epoch, &links, error);
@@ -122,7 +124,7 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 		rc = declare_check_memory(worker, error);
 	if (!rc)
 		rc = epoch_open(&worker->epoch, &options, plan, &links, endpoints, error);
-	links_close(&links, worker->device); /* what is left after a failure */
+	links_close(&links, worker->device, FENCE_MS); /* what is left after a failure */
 	return rc;
 }
 
@@ -302,17 +304,35 @@ static bool goes_on_without(struct weft_worker *worker, enum control_request req
 	return true;
 }
 
+static int say_paused(struct weft_worker *worker, struct error *error)
+{
+	return control_paused(worker->control, worker->paused.number, worker->paused.next,
+			      worker->paused.version, worker->paused.where, !worker->paused.whole,
+			      error);
+}
+
 int join_pause(struct weft_worker *worker, uint64_t next, uint64_t version, enum stopped where,
 	       struct error *error)
 {
 	uint64_t from;
 	uint32_t number = control_pause(worker->control, &from);
-	int rc = number ? control_paused(worker->control, number, next, version, where,
-					 !epoch_is_whole(worker->epoch), error)
-			: 0;
 
-	worker->pausing = !rc;
-	return rc;
+	worker->paused.number = number;
+	worker->paused.next = next;
+	worker->paused.version = version;
+	worker->paused.where = where;
+	worker->paused.whole = number && epoch_is_whole(worker->epoch);
+	worker->pausing = !number || !say_paused(worker, error);
+	return worker->pausing ? 0 : -(int)error->code;
+}
+
+/* A pause may last: what breaks meanwhile cannot be kept, and who has said that it can says otherwise. */
+static int look_again(struct weft_worker *worker, struct error *error)
+{
+	if (!worker->paused.whole || epoch_is_whole(worker->epoch))
+		return 0;
+	worker->paused.whole = false;
+	return say_paused(worker, error);
 }
 
 int join_again(struct weft_worker *worker, bool block, struct error *error)
@@ -322,6 +342,8 @@ int join_again(struct weft_worker *worker, bool block, struct error *error)
 	do {
 		int rc = health_check(&worker->health, error);
 
+		if (!rc)
+			rc = look_again(worker, error);
 		if (rc)
 			return rc;
 		rc = follow(worker, block ? WAIT_SLICE_MS : 0, clock_deadline_ns(CONNECT_MS),

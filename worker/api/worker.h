@@ -73,6 +73,7 @@ struct weft_worker {
 	struct beside beside;             /* the same: what peers write beside them */
 	struct epoch *epoch;              /* from the plan on; in a pause NULL between two */
 	struct kept_replica kept;         /* trainer, in a pause: of the plan before */
+	struct { uint32_t number; uint64_t next, version; enum stopped where; bool whole; } paused; /* as it has said last */
 	bool pausing;                     /* a call of an update has stopped for another plan, and the next one goes on there */
 	_Atomic uint64_t next;            /* message_plan.next of the plan that runs */
 	bool *wanted;                     /* trainer, from join on: by id, whether a plan wanted it so far */

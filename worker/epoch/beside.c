@@ -3,11 +3,10 @@
 
 #include "worker/device/device.h"
 
-/* What had to grow once grows by so much more: what is replaced stays, and all of it together is no more than five times the last. */
-#define SPARE_PART 4u
-
 static void close_region(struct beside_region *which)
 {
+	if (which->pinned && !device_closes(which->pinned))
+		return; /* kernels may touch it */
 	if (which->pinned)
 		device_unpin(which->pinned, transport_region_memory(which->region));
 	transport_region_close(&which->region);
@@ -15,15 +14,17 @@ static void close_region(struct beside_region *which)
 }
 
 int beside_want(struct beside *beside, struct beside_region *which, struct transport_domain *domain,
-		uint64_t bytes, uint32_t first, const struct device *device, struct error *error)
+		uint64_t bytes, uint64_t most, uint32_t first, const struct device *device,
+		struct error *error)
 {
 	struct beside_region made = {.number = first + beside->made};
+	uint64_t before = which->region ? transport_region_bytes(which->region) : 0, twice;
 	int rc;
 
-	if (which->region && transport_region_bytes(which->region) >= bytes)
+	if (which->region && before >= bytes)
 		return 0;
-	if (which->region)
-		bytes += bytes / SPARE_PART;
+	twice = 2 * before < most ? 2 * before : most;
+	bytes = bytes > twice ? bytes : twice;
 	rc = transport_region_allocate(domain, bytes, &made.region, error);
 	if (!rc && device)
 		rc = device_pin(device, transport_region_memory(made.region),
@@ -52,7 +53,7 @@ void beside_close_replaced(struct beside *beside)
 {
 	for (size_t i = 0; i < beside->replaced.count; i++)
 		close_region(&beside->replaced.items[i]);
-	beside->replaced.count = 0;
+	beside->replaced.count = beside->told_replaced = 0;
 }
 
 void beside_close(struct beside *beside)

@@ -9,7 +9,7 @@
  *             params ..          checksums, windows, in the order in which they are made
  *
  * What was replaced stays open as long as any endpoint is kept, for over a stream closing a region that peers write closes the
- * paths of all of them.
+ * paths of all of them. It is less than half of what is in its place, and all of it together no more than that.
  */
 #ifndef WORKER_EPOCH_BESIDE_H
 #define WORKER_EPOCH_BESIDE_H
@@ -39,12 +39,14 @@ struct beside {
 	ARRAY(struct beside_region) replaced;
 	struct transport_region *word;
 	uint32_t made;                   /* so many numbers are given, behind those of parameters */
-	uint32_t told;                   /* peers know of those up to this one */
+	uint32_t told;                   /* peers know of those up to this one, */
+	size_t told_replaced;            /* and so many of the replaced to be no more */
 };
 
-/* At least that many bytes; `device`: pinned for it. first: the number behind those of parameters. */
+/* At least that many bytes; where it is made larger, twice as many as before, but no more than `most`, if more are not asked for.
+ * device: pinned for it. first: the number behind those of parameters. */
 int beside_want(struct beside *beside, struct beside_region *which, struct transport_domain *domain, uint64_t bytes,
-		uint32_t first, const struct device *device, struct error *error);
+		uint64_t most, uint32_t first, const struct device *device, struct error *error);
 int beside_want_word(struct beside *beside, struct transport_domain *domain, struct error *error);
 /* Before a plan that keeps no endpoint. */
 void beside_close_replaced(struct beside *beside);

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 
 #define DEFAULT_UPDATE_MS 60000u
+#define FENCE_MS	  5000u /* of peers that stay, when this worker fails */
 
 int epoch_open(struct epoch **out, const struct epoch_options *options,
 	       const struct message_plan *plan, struct kept_links *links,
@@ -25,6 +26,8 @@ int epoch_open(struct epoch **out, const struct epoch_options *options,
 			 : plan->update_timeout_ms  ? plan->update_timeout_ms
 						    : DEFAULT_UPDATE_MS;
 	rc = peers_open(epoch, links, endpoints, error);
+	if (rc && epoch->kept_count && options->self.role == ROLE_INFERENCE)
+		epoch_fence(epoch, FENCE_MS);
 	if (rc)
 		epoch_release(&epoch);
 	*out = epoch;

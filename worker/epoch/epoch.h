@@ -138,7 +138,8 @@ bool epoch_is_whole(const struct epoch *epoch);
 /* Of an epoch that ends: those that this plan keeps are none that a fence stops, and then are taken out. NULL is fine. */
 void epoch_mark_kept(struct epoch *epoch, const struct message_plan *plan);
 int epoch_take_kept(struct epoch *epoch, struct kept_links *links, struct error *error);
-void links_close(struct kept_links *links, const struct device *device);
+/* Nothing of theirs is written any more, or the time is over. */
+void links_close(struct kept_links *links, const struct device *device, uint32_t fence_ms);
 
 /* Adds the peer's posts in this epoch. */
 void peer_figures(const struct peer *peer, uint64_t *writes, uint64_t *chunks);

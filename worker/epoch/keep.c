@@ -12,17 +12,25 @@
  */
 #include "worker/epoch/epoch.h"
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 
-#include <string.h>
+#include <stdlib.h>
 
-static const struct plan_peer *kept_by(const struct message_plan *plan, struct member member)
+static int compare_peer(const void *member, const void *peer)
 {
-	for (size_t i = 0; i < plan->peer_count; i++)
-		if (plan->peers[i].kept && plan->peers[i].member.role == member.role &&
-		    plan->peers[i].member.rank == member.rank)
-			return &plan->peers[i];
-	return NULL;
+	return member_compare(member, &((const struct plan_peer *)peer)->member);
+}
+
+static bool is_kept(const struct message_plan *plan, struct member member)
+{
+	const struct plan_peer *peer = plan->peer_count
+					       ? bsearch(&member, plan->peers, plan->peer_count,
+							 sizeof(*plan->peers), compare_peer)
+					       : NULL;
+
+	return peer && peer->kept;
 }
 
 bool epoch_is_whole(const struct epoch *epoch)
@@ -37,7 +45,8 @@ bool epoch_is_whole(const struct epoch *epoch)
 		    control_have_left(epoch->options.health->control, peer->plan->member, 1))
 			continue; /* of no plan that comes */
 		if (peer->gone || !peer->endpoint ||
-		    transport_progress(peer->endpoint, &done, &why))
+		    transport_progress(peer->endpoint, &done, &why) ||
+		    !transport_endpoint_whole(peer->endpoint))
 			return false;
 	}
 	return epoch != NULL;
@@ -49,7 +58,7 @@ void epoch_mark_kept(struct epoch *epoch, const struct message_plan *plan)
 		struct peer *peer = &epoch->peers[p];
 
 		peer->kept = peer->endpoint && peer->plan->copy == COPY_NONE &&
-			     kept_by(plan, peer->plan->member);
+			     is_kept(plan, peer->plan->member);
 	}
 }
 
@@ -96,14 +105,21 @@ int links_hand_over(struct kept_links *links, struct peer *peer, struct error *e
 			 "the plan keeps the endpoint to %s, and this worker has none", peer->name);
 }
 
-void links_close(struct kept_links *links, const struct device *device)
+void links_close(struct kept_links *links, const struct device *device, uint32_t fence_ms)
 {
+	uint64_t deadline = clock_deadline_ns(fence_ms);
+	struct error why;
+
+	if (device && !device_closes(device))
+		return; /* kernels may write there */
 	for (size_t i = 0; i < links->count; i++) {
 		struct kept_link *link = &links->items[i];
 
 		for (size_t r = 0; r < link->import_count; r++)
 			import_close(device, &link->imports[r]);
 		memory_free(link->imports);
+		if (transport_endpoint_stop(link->endpoint, deadline, &why))
+			log_warn("%s", why.text);
 		transport_endpoint_close(&link->endpoint);
 	}
 	array_free(links);

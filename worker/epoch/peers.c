@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -115,8 +116,10 @@ static int export_regions(const struct epoch *epoch, struct message_endpoints *e
 		return memory_error(error, "exporting regions", room * sizeof(*endpoints->regions));
 	if (!epoch->kept_count)
 		rc = export_params(epoch, endpoints, error);
-	for (size_t i = 0; epoch->kept_count && i < beside->replaced.count && !rc; i++)
+	for (size_t i = beside->told_replaced;
+	     epoch->kept_count && i < beside->replaced.count && !rc; i++)
 		rc = export_none(beside->replaced.items[i].number, endpoints, error);
+	beside->told_replaced = beside->replaced.count;
 	for (size_t i = 0; i < ARRAY_SIZE(regions) && !rc; i++)
 		if (!epoch->kept_count || regions[i]->number >= beside->told)
 			rc = export_region(regions[i]->region, regions[i]->number, endpoints,
@@ -247,13 +250,16 @@ static int find_others(struct epoch *epoch, struct error *error)
 static int open_word(struct epoch *epoch, struct error *error)
 {
 	struct beside *beside = epoch->options.beside;
+	_Atomic uint64_t *word;
 	int rc = epoch->mate_count ? beside_want_word(beside, epoch->options.domain, error) : 0;
 
 	if (rc || !epoch->mate_count)
 		return rc;
 	epoch->word = beside->word;
-	memcpy(transport_region_memory(epoch->word),
-	       (uint64_t[]){epoch->options.shown, ~epoch->options.shown}, WORD_BYTES);
+	/* mates of the same host may look at it still, and show that version */
+	word = transport_region_memory(epoch->word);
+	atomic_store(&word[0], epoch->options.shown);
+	atomic_store(&word[1], ~epoch->options.shown);
 	return 0;
 }
 
@@ -267,7 +273,7 @@ static int open_sums(struct epoch *epoch, struct error *error)
 	if (!slots)
 		return 0;
 	rc = beside_want(beside, &beside->sums, epoch->options.domain, slots * sizeof(uint64_t),
-			 (uint32_t)epoch->options.params->region_count, NULL, error);
+			 UINT64_MAX, (uint32_t)epoch->options.params->region_count, NULL, error);
 	if (rc)
 		return error_wrap(error, "memory for %llu checksums", (unsigned long long)slots);
 	epoch->receive.sums = transport_region_memory(beside->sums.region);

@@ -84,7 +84,7 @@ int windows_open(struct epoch *epoch, struct error *error)
 	if (!bytes)
 		return 0;
 	rc = beside_want(beside, &beside->windows, epoch->options.domain, bytes,
-			 (uint32_t)params->region_count,
+			 epoch->options.landing_bytes, (uint32_t)params->region_count,
 			 params_on_device(params) ? params->device : NULL, error);
 	if (rc)
 		return error_wrap(error,

@@ -148,7 +148,7 @@ static int sum_to(struct donor *donor, uint32_t copy, size_t count, struct error
 	const struct epoch_options *options = &donor->epoch->options;
 	struct beside *beside = options->beside;
 	int rc = beside_want(beside, &beside->copied, options->domain,
-			     options->params->count * sizeof(uint64_t),
+			     options->params->count * sizeof(uint64_t), UINT64_MAX,
 			     (uint32_t)options->params->region_count, NULL, error);
 
 	if (rc)
