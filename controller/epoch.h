@@ -73,6 +73,7 @@ struct epoch {
 	struct problem *problem;
 	struct table *table;          /* NULL until planned */
 	uint32_t *ordinals;           /* by piece of the table */
+	bool *ranks_away;             /* by inference rank, as parties[..].away */
 	struct send_order of[ROLE_COUNT]; /* routes by rank, canonical inside */
 	struct send_order sends;
 };
@@ -150,6 +151,11 @@ bool epoch_keeps(const struct party *party, size_t peer);
 /* What it says with what it said before, as if all were said. */
 int epoch_complete(const struct epoch *epoch, struct party *party, struct message_endpoints *said, struct error *why);
 void epoch_forget_kept(struct party *party);
+/* Those that show versions together, of who is here. Once it is planned. */
+static inline struct commit_ranks epoch_commits(const struct epoch *epoch, const struct epoch_rules *rules)
+{
+	return (struct commit_ranks){rules->commit, epoch->count - epoch->trainers, rules->infer->tp, epoch->ranks_away};
+}
 
 /* epoch_problem.c: what all who are in the plan declare alike */
 const struct message_declare *epoch_labels(const struct epoch *epoch);

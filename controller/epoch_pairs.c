@@ -130,12 +130,12 @@ static int refuse(const struct epoch *epoch, const struct worker *from, const st
 static int check_mates(const struct epoch *epoch, const struct epoch_rules *rules,
 		       struct error *error)
 {
+	const struct commit_ranks ranks = epoch_commits(epoch, rules);
 	const struct pairs *pairs = epoch->problem->pairs;
-	uint32_t ranks = epoch->count - epoch->trainers, mate;
+	uint32_t mate;
 
-	for (uint32_t rank = 0; pairs && rank < ranks; rank++)
-		if (!epoch->parties[epoch->trainers + rank].away &&
-		    commit_decider(rules->commit, rank, rules->infer->tp, &mate) &&
+	for (uint32_t rank = 0; pairs && rank < ranks.count; rank++)
+		if (!ranks.away[rank] && commit_decider(&ranks, rank, &mate) &&
 		    mates_transport(pairs, mate, rank) == pairs->list.count)
 			return refuse(epoch, epoch->parties[epoch->trainers + mate].worker,
 				      epoch->parties[epoch->trainers + rank].worker, NULL, error);

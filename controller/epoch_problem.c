@@ -156,17 +156,17 @@ static int check_host(const struct worker *from, const struct worker *to, const 
 static int check_hosts(const struct epoch *epoch, const struct epoch_rules *rules,
 		       struct error *error)
 {
+	const struct commit_ranks ranks = epoch_commits(epoch, rules);
 	const struct table *table = epoch->table;
-	uint32_t ranks = epoch->count - epoch->trainers, mate;
+	uint32_t mate;
 	int rc = 0;
 
 	for (size_t r = 0; r < table->route_count && !rc; r++)
 		rc = check_host(epoch->parties[table->routes[r].trainer].worker,
 				epoch->parties[epoch->trainers + table->routes[r].inference].worker,
 				"", error);
-	for (uint32_t rank = 0; rank < ranks && !rc; rank++)
-		if (!epoch->parties[epoch->trainers + rank].away &&
-		    commit_decider(rules->commit, rank, rules->infer->tp, &mate))
+	for (uint32_t rank = 0; rank < ranks.count && !rc; rank++)
+		if (!ranks.away[rank] && commit_decider(&ranks, rank, &mate))
 			rc = check_host(epoch->parties[epoch->trainers + rank].worker,
 					epoch->parties[epoch->trainers + mate].worker,
 					EPOCH_MATES_WHY, error);
@@ -252,6 +252,16 @@ static int make_plan(struct epoch *epoch, const struct epoch *before,
 	return rc ? rc : table_plan(&epoch->table, epoch->problem, rules->policy, &options, error);
 }
 
+static int note_away(struct epoch *epoch)
+{
+	uint32_t ranks = epoch->count - epoch->trainers;
+
+	epoch->ranks_away = pool_array(&epoch->pool, ranks, sizeof(*epoch->ranks_away));
+	for (uint32_t rank = 0; epoch->ranks_away && rank < ranks; rank++)
+		epoch->ranks_away[rank] = epoch->parties[epoch->trainers + rank].away;
+	return epoch->ranks_away ? 0 : -ERROR_MEMORY;
+}
+
 int epoch_plan(struct epoch *epoch, const struct epoch *before, const struct epoch_rules *rules,
 	       struct actions *actions, struct error *error)
 {
@@ -266,6 +276,8 @@ int epoch_plan(struct epoch *epoch, const struct epoch *before, const struct epo
 		share_plan(epoch, before);
 	else if (!rc)
 		rc = make_plan(epoch, before, rules, actions, error);
+	if (!rc)
+		rc = note_away(epoch);
 	if (!rc)
 		rc = check_hosts(epoch, rules, error);
 	if (!rc)

@@ -59,13 +59,14 @@ static int find_peers(struct epoch *epoch, const struct epoch_rules *rules, stru
 	bool *met = memory_zalloc(world, sizeof(*met));
 	size_t n = 0;
 
-	uint32_t self = party->worker->who.rank, ranks = world_of(epoch, ROLE_INFERENCE), mates = 0;
+	const struct commit_ranks ranks = epoch_commits(epoch, rules);
+	uint32_t self = party->worker->who.rank, mates = 0;
 
 	WEFT_ASSERT(!party->peers);
 	if (!met)
 		return -ERROR_MEMORY;
 	if (role == ROLE_INFERENCE && !party->away)
-		mates = commit_mates(rules->commit, self, ranks, rules->infer->tp, NULL);
+		mates = commit_mates(&ranks, self, NULL);
 	for (size_t k = first[0]; k < first[1] && !party->away; k++) {
 		uint32_t rank = route_rank(&epoch->table->routes[epoch->of[role].routes[k]], other);
 
@@ -83,7 +84,7 @@ static int find_peers(struct epoch *epoch, const struct epoch_rules *rules, stru
 	if (!party->peers)
 		return -ERROR_MEMORY;
 	if (mates)
-		commit_mates(rules->commit, self, ranks, rules->infer->tp, party->peers + n);
+		commit_mates(&ranks, self, party->peers + n);
 	for (; mates; mates--)
 		party->peers[party->peer_count++] += epoch->trainers;
 	return 0;

@@ -25,13 +25,30 @@ int commit_parse(enum commit *commit, const char *text, struct error *error)
 		text);
 }
 
-bool commit_decider(enum commit commit, uint32_t rank, uint32_t engine_ranks, uint32_t *decider)
+static bool is_away(const struct commit_ranks *ranks, uint32_t rank)
 {
-	bool first = rank % engine_ranks == 0;
+	return ranks->away && ranks->away[rank];
+}
 
-	if (commit == COMMIT_RANK || rank == 0 || (first && commit != COMMIT_JOB))
+/* Of those that are here. */
+static uint32_t first_rank(const struct commit_ranks *ranks)
+{
+	uint32_t first = 0;
+
+	while (first < ranks->count && is_away(ranks, first))
+		first += ranks->engine_ranks;
+	return first;
+}
+
+bool commit_decider(const struct commit_ranks *ranks, uint32_t rank, uint32_t *decider)
+{
+	uint32_t of_engine = rank - rank % ranks->engine_ranks;
+	uint32_t of_all = first_rank(ranks);
+
+	if (ranks->commit == COMMIT_RANK || rank == of_all ||
+	    (rank == of_engine && ranks->commit != COMMIT_JOB))
 		return false;
-	*decider = first ? 0 : rank - rank % engine_ranks;
+	*decider = rank == of_engine ? of_all : of_engine;
 	return true;
 }
 
@@ -42,19 +59,20 @@ static void add(uint32_t *mates, uint32_t *count, uint32_t rank)
 	++*count;
 }
 
-uint32_t commit_mates(enum commit commit, uint32_t rank, uint32_t ranks, uint32_t engine_ranks,
-		      uint32_t *mates)
+uint32_t commit_mates(const struct commit_ranks *ranks, uint32_t rank, uint32_t *mates)
 {
-	uint32_t count = 0, decider;
+	uint32_t count = 0, decider, engine_ranks = ranks->engine_ranks;
 
-	if (commit_decider(commit, rank, engine_ranks, &decider))
+	if (commit_decider(ranks, rank, &decider))
 		add(mates, &count, decider);
-	if (commit == COMMIT_RANK || rank % engine_ranks)
+	if (ranks->commit == COMMIT_RANK || rank % engine_ranks)
 		return count;
-	for (uint32_t mate = rank + 1; mate < rank + engine_ranks && mate < ranks; mate++)
+	for (uint32_t mate = rank + 1; mate < rank + engine_ranks && mate < ranks->count; mate++)
 		add(mates, &count, mate);
-	for (uint32_t mate = engine_ranks; commit == COMMIT_JOB && !rank && mate < ranks;
-	     mate += engine_ranks)
-		add(mates, &count, mate);
+	if (ranks->commit != COMMIT_JOB || rank != first_rank(ranks))
+		return count;
+	for (uint32_t mate = rank + engine_ranks; mate < ranks->count; mate += engine_ranks)
+		if (!is_away(ranks, mate))
+			add(mates, &count, mate);
 	return count;
 }

@@ -298,16 +298,18 @@ static void act(struct history *history, uint32_t r)
 
 static void history_init(struct history *history, uint64_t seed)
 {
+	struct commit_ranks all;
+
 	*history = (struct history){.random = seed * 2654435761u + 1, .version = 1};
 	history->commit = chance(history, 3) ? COMMIT_JOB : COMMIT_ENGINE;
 	history->engine_ranks =
 		history->commit == COMMIT_JOB ? 2 : 2 + (uint32_t)random_below(&history->random, 3);
 	history->count = history->commit == COMMIT_JOB ? 6 : history->engine_ranks;
+	all = (struct commit_ranks){history->commit, history->count, history->engine_ranks, NULL};
 	for (uint32_t r = 0; r < history->count; r++) {
 		struct rank *rank = &history->ranks[r];
 
-		rank->mate_count = commit_mates(history->commit, r, history->count,
-						history->engine_ranks, rank->mates);
+		rank->mate_count = commit_mates(&all, r, rank->mates);
 		for (uint32_t i = 0; i < rank->mate_count; i++)
 			rank->links[i].name = "a mate";
 		committer_init(&rank->committer, rank->links, rank->mate_count,

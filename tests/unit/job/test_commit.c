@@ -15,10 +15,11 @@
 static void check(enum commit commit, uint32_t rank, uint32_t ranks, uint32_t engine_ranks,
 		  uint32_t count, const uint32_t *expected)
 {
+	const struct commit_ranks all = {commit, ranks, engine_ranks, NULL};
 	uint32_t mates[16];
 
-	assert_int_equal(commit_mates(commit, rank, ranks, engine_ranks, NULL), count);
-	assert_int_equal(commit_mates(commit, rank, ranks, engine_ranks, mates), count);
+	assert_int_equal(commit_mates(&all, rank, NULL), count);
+	assert_int_equal(commit_mates(&all, rank, mates), count);
 	for (uint32_t i = 0; i < count; i++)
 		assert_int_equal(mates[i], expected[i]);
 }
@@ -49,27 +50,59 @@ static void test_mates__of_a_job_are_a_tree_over_its_engines(void **state)
 	MATES(COMMIT_JOB, 2, 3, 1, 0);
 }
 
+static void test_mates__of_a_job_are_of_engines_that_are_here(void **state)
+{
+	bool away[12] = {true, true, true, false, false, false, true, true, true};
+	const struct commit_ranks ranks = {COMMIT_JOB, 12, 3, away};
+	uint32_t mates[12];
+
+	(void)state;
+	assert_int_equal(commit_mates(&ranks, 3, mates), 3);
+	assert_int_equal(mates[0], 4);
+	assert_int_equal(mates[1], 5);
+	assert_int_equal(mates[2], 9);
+	assert_int_equal(commit_mates(&ranks, 9, mates), 3);
+	assert_int_equal(mates[0], 3);
+	assert_int_equal(commit_mates(&ranks, 11, mates), 1);
+	assert_int_equal(mates[0], 9);
+}
+
 /* Each pair is one of both its ranks, and the lower one decides. */
+static void check_mutual(const struct commit_ranks *ranks)
+{
+	for (uint32_t rank = 0; rank < 12; rank++) {
+		uint32_t mates[16], theirs[16], decider = UINT32_MAX, count;
+		bool has;
+
+		if (ranks->away[rank])
+			continue;
+		count = commit_mates(ranks, rank, mates);
+		has = commit_decider(ranks, rank, &decider);
+
+		assert_int_equal(has, count && mates[0] < rank);
+		for (uint32_t i = 0; i < count; i++) {
+			uint32_t back = commit_mates(ranks, mates[i], theirs), j = 0;
+
+			while (j < back && theirs[j] != rank)
+				j++;
+			assert_true(j < back);
+			assert_true(i == 0 || mates[i] > rank);
+		}
+	}
+}
+
 static void test_mates__are_mutual(void **state)
 {
 	(void)state;
 	for (int commit = 0; commit < COMMIT_COUNT; commit++)
-		for (uint32_t rank = 0; rank < 12; rank++) {
-			uint32_t mates[16], theirs[16], decider = UINT32_MAX;
-			uint32_t count = commit_mates((enum commit)commit, rank, 12, 3, mates);
-			bool has = commit_decider((enum commit)commit, rank, 3, &decider);
+		for (uint32_t here = 0; here < 16; here++) {
+			struct commit_ranks ranks = {(enum commit)commit, 12, 3, NULL};
+			bool away[12];
 
-			assert_int_equal(has, count && mates[0] < rank);
-			for (uint32_t i = 0; i < count; i++) {
-				uint32_t back = commit_mates((enum commit)commit, mates[i], 12, 3,
-							     theirs),
-					 j = 0;
-
-				while (j < back && theirs[j] != rank)
-					j++;
-				assert_true(j < back);
-				assert_true(i == 0 || mates[i] > rank);
-			}
+			for (uint32_t rank = 0; rank < 12; rank++)
+				away[rank] = !(here >> (rank / 3) & 1);
+			ranks.away = away;
+			check_mutual(&ranks);
 		}
 }
 
@@ -92,6 +125,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_mates__of_an_engine_are_its_first_rank_and_that_ones_others),
 		cmocka_unit_test(test_mates__of_a_job_are_a_tree_over_its_engines),
+		cmocka_unit_test(test_mates__of_a_job_are_of_engines_that_are_here),
 		cmocka_unit_test(test_mates__are_mutual),
 		cmocka_unit_test(test_parse__knows_three_names),
 	};
