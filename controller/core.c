@@ -145,10 +145,6 @@ static int choose_on_loss(struct controller *controller, struct error *error)
 			error, ERROR_CONFIG,
 			"--engines-min needs --on-loss continue: without it no engine comes in "
 			"later");
-	if (controller->continues && controller->rules.commit == COMMIT_JOB)
-		return error_set(error, ERROR_CONFIG,
-				 "--on-loss continue with --commit job: there no engine shows a "
-				 "version before all do; choose --commit engine or --on-loss end");
 	return 0;
 }
 

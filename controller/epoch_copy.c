@@ -11,12 +11,21 @@
 #include "base/assert.h"
 #include <string.h>
 
+static bool has_peer(const struct party *party, uint32_t peer)
+{
+	for (size_t i = 0; i < party->peer_count; i++)
+		if (party->peers[i] == peer)
+			return true;
+	return false;
+}
+
+/* One that it agrees with has a path to it already, on which they do that. */
 bool epoch_can_copy(const struct epoch *epoch, uint32_t donor, uint32_t rank)
 {
 	const struct party *from = &epoch->parties[donor], *to = &epoch->parties[rank];
 
 	return from->worker->body == to->worker->body &&
-	       from->worker->declare.device == to->worker->declare.device &&
+	       from->worker->declare.device == to->worker->declare.device && !has_peer(to, donor) &&
 	       epoch_copy_transport(epoch, from->worker, to->worker);
 }
 

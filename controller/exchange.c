@@ -58,6 +58,7 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 	message->u.plan.copy = controller->pause.copy;
 	if (controller->pause.copy && returns_lacks_last(controller, slot))
 		message->u.plan.next = controller->pause.copy;
+	settle_fill(controller, slot, &message->u.plan);
 	if (gone_away(controller, &message->u.plan))
 		return -ERROR_MEMORY;
 	message->u.plan.update_timeout_ms = controller->options.update_timeout_ms;
@@ -186,6 +187,8 @@ static void go_all(struct controller *controller)
 			gone_tell(controller, &members->slots[i], 0);
 	}
 	returns_maybe_begin(controller);
+	if (settle_lacks_engine(controller))
+		returns_begin(controller);
 }
 
 /* They run by that plan, so there is nothing to exchange; or by one that nobody can make again, or by none: then the job pauses
@@ -306,6 +309,7 @@ void exchange_begin(struct controller *controller)
 	controller->pause.missing_ms = 0;
 	before = controller->epoch;
 	controller->epoch = epoch;
+	settle_choose(controller);
 	copies_choose(controller);
 	if (before && keep(controller, before))
 		no_memory(controller);

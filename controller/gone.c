@@ -10,7 +10,8 @@
  * sender has heard, so one that was lost with a connection is said again.
  *
  * A trainer leaves alone, and is told of in the same way. What it was to send nobody does, so the job pauses for another
- * plan (returns.c). So it does when the last engine has left, until another one is here.
+ * plan (returns.c). So it does when the last engine has left, until another one is here; and where engines show versions together,
+ * when any has (settle.c).
  */
 #include "controller/state.h"
 
@@ -317,7 +318,8 @@ void gone_leave(struct controller *controller, const struct slot *blamed, const 
 	}
 	members_maybe_done(controller);
 	returns_look(controller);
-	if (departure.first.role == ROLE_TRAINER || !gone_here(controller, ROLE_INFERENCE))
+	if (departure.first.role == ROLE_TRAINER || !gone_here(controller, ROLE_INFERENCE) ||
+	    settle_lacks_engine(controller))
 		returns_begin(controller);
 }
 
@@ -351,4 +353,6 @@ void gone_done(struct controller *controller, const struct slot *slot)
 		 (unsigned long long)slot->version);
 	departure = departure_of(controller, slot, &done);
 	depart(controller, &departure);
+	if (settle_lacks_engine(controller))
+		returns_begin(controller);
 }

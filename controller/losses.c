@@ -195,7 +195,10 @@ void losses_drop(struct controller *controller, struct slot *slot, struct messag
 	char who[WORKER_TEXT_BYTES], whom[WORKER_TEXT_BYTES];
 	struct error why;
 
-	if (!target || !controller->continues || slot->who.role == target->who.role) {
+	/* ranks of two engines are peers where they show versions together */
+	if (!target || !controller->continues ||
+	    (slot->who.role == target->who.role &&
+	     (slot->who.role == ROLE_TRAINER || controller->rules.commit != COMMIT_JOB))) {
 		say_noise(controller,
 			  "not taken: %s goes on without a worker, in a job where none does",
 			  slot_text(slot, who));

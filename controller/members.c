@@ -193,6 +193,7 @@ void members_heartbeat(struct controller *controller, struct slot *slot, struct 
 	if (exchange_has(controller, slot)) {
 		gone_tell(controller, slot, message->u.heartbeat.gone);
 		returns_remind(controller, slot);
+		settle_look(controller);
 		if (controller->exchanges_again)
 			exchange_replay_plan(controller, slot);
 	}

@@ -72,6 +72,14 @@ static void tell_begun(struct controller *controller, const struct slot *slot)
 	message->u.pause.number = controller->pause.number;
 	message->u.pause.gone = (uint32_t)controller->departures.count;
 	message->u.pause.version = controller->pause.told;
+	message->u.pause.shows = controller->pause.shows;
+}
+
+void returns_tell_ranks(struct controller *controller)
+{
+	for (uint32_t i = controller->members.trainers; i < controller->members.count; i++)
+		if (exchange_serves(controller, &controller->members.slots[i]))
+			tell_begun(controller, &controller->members.slots[i]);
 }
 
 static void ask_all(struct controller *controller, enum pause_phase phase, uint64_t version)
@@ -175,10 +183,13 @@ void returns_begin(struct controller *controller)
 	if (controller->state != CONTROLLER_RUN || pause->phase != PAUSE_NONE)
 		return;
 	pause->number++;
-	pause->since_ms = pause->next = pause->told = 0;
+	pause->since_ms = pause->next = pause->told = pause->shows = 0;
+	pause->settled = false;
 	for (uint32_t i = 0; i < controller->members.count; i++)
 		pause->slots[i] = (struct paused){0};
 	ask_all(controller, PAUSE_TRAINERS, 0);
+	if (settle_lacks_engine(controller))
+		returns_tell_ranks(controller);
 	returns_look(controller);
 }
 
@@ -215,8 +226,22 @@ void returns_remind(struct controller *controller, const struct slot *slot)
 	if (is_asked(controller, slot) && !paused_of(controller, slot)->stopped)
 		ask(controller, slot);
 	else if (controller->state == CONTROLLER_RUN && slot->who.role == ROLE_INFERENCE &&
-		 controller->pause.phase == PAUSE_TRAINERS && controller->pause.told)
+		 controller->pause.phase == PAUSE_TRAINERS &&
+		 (controller->pause.told || settle_lacks_engine(controller)))
 		tell_begun(controller, slot);
+}
+
+/* Others of its engine have not stopped, and may leave as it did. */
+static bool engine_may_leave(const struct controller *controller, const struct slot *slot)
+{
+	struct member first = gone_first(controller, slot);
+	const struct slot *slots = membership_slot(&controller->members, first.role, first.rank);
+
+	for (uint32_t k = 0; first.role == ROLE_INFERENCE && k < gone_count(controller, first); k++)
+		if (exchange_serves(controller, &slots[k]) &&
+		    !paused_of(controller, &slots[k])->stopped)
+			return true;
+	return false;
 }
 
 /* Somebody goes on and needs who has left: as without a pause, but nobody would find out. */
@@ -228,7 +253,8 @@ bool returns_somebody_left(struct controller *controller)
 	for (uint32_t i = 0; i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
 
-		if (slot->presence != PRESENCE_LEFT || gone_is(controller, slot))
+		if (slot->presence != PRESENCE_LEFT || gone_is(controller, slot) ||
+		    (controller->continues && engine_may_leave(controller, slot)))
 			continue;
 		error_set(
 			&why, ERROR_PEER_LOST,
@@ -266,7 +292,8 @@ static bool trainer_waits(const struct controller *controller)
 }
 
 /* A rank that has nothing of a version, all of whose trainers are gone, would wait for it until the pause, and its engine with
- * it, for which a trainer that has begun the next one waits. So ranks are told how far trainers have begun. */
+ * it, for which a trainer that has begun the next one waits. And one that waits for all engines to be there, of which one is gone,
+ * would not let trainers write. So ranks are told how far trainers have begun. */
 static void tell_all_begun(struct controller *controller)
 {
 	struct pause *pause = &controller->pause;
@@ -274,15 +301,25 @@ static void tell_all_begun(struct controller *controller)
 	for (uint32_t t = 0; t < controller->members.trainers; t++)
 		if (is_asked(controller, &controller->members.slots[t]) && !pause->slots[t].firm)
 			return;
-	if (!gone_trainer(controller) || pause->next <= pause->told + 1)
+	if ((!gone_trainer(controller) && !settle_lacks_engine(controller)) ||
+	    pause->next <= pause->told + 1)
 		return;
 	pause->told = pause->next - 1;
-	for (uint32_t i = controller->members.trainers; i < controller->members.count; i++) {
-		const struct slot *slot = &controller->members.slots[i];
+	returns_tell_ranks(controller);
+}
 
-		if (exchange_serves(controller, slot))
-			tell_begun(controller, slot);
+/* One has left since the plan was made. */
+static bool lacks_trainer(const struct controller *controller)
+{
+	for (size_t i = 0; i < controller->departures.count; i++) {
+		const struct departure *departure = &controller->departures.items[i];
+
+		if (departure->first.role == ROLE_TRAINER && !departure->back &&
+		    (controller->epoch->adopted ||
+		     !controller->epoch->parties[departure->first.rank].away))
+			return true;
 	}
+	return false;
 }
 
 /* Trainers stop before one version, the first that none of them has begun: who stopped before an earlier one goes on up to it,
@@ -294,9 +331,15 @@ static void meet(struct controller *controller)
 	bool any = false, all = true;
 
 	pause->next = 0;
-	for (uint32_t t = 0; t < controller->members.trainers; t++)
+	for (uint32_t t = 0; t < controller->members.trainers; t++) {
+		const struct slot *slot = &controller->members.slots[t];
+
 		if (pause->slots[t].firm && pause->slots[t].next > pause->next)
 			pause->next = pause->slots[t].next;
+		/* who has done its work has begun all of it */
+		if (slot->presence == PRESENCE_LEFT && slot->version >= pause->next)
+			pause->next = slot->version + 1;
+	}
 	for (uint32_t t = 0; t < controller->members.trainers; t++) {
 		struct paused *trainer = &pause->slots[t];
 
@@ -312,7 +355,7 @@ static void meet(struct controller *controller)
 	}
 	if (any)
 		tell_all_begun(controller);
-	if (any ? !all : !gone_trainer(controller))
+	if (any ? !all : !lacks_trainer(controller))
 		return;
 	if (any ? returns_somebody_left(controller) : all_that_live_left(controller))
 		return;
@@ -363,6 +406,7 @@ void returns_look(struct controller *controller)
 {
 	if (controller->state > CONTROLLER_RUN)
 		return;
+	settle_look(controller);
 	if (controller->exchanges_again) { /* one of those in it has gone */
 		controller->pause.phase = PAUSE_OVER;
 		action_push(controller->actions, CONTROLLER_PLAN_DUE);
@@ -391,13 +435,14 @@ void returns_paused(struct controller *controller, struct slot *slot, struct mes
 	}
 	if (controller->state == CONTROLLER_RUN && said->stopped && said->anew)
 		paused->anew = true; /* it may have broken since */
-	if (!is_asked(controller, slot) || paused->stopped)
+	if (settle_hears(controller, slot, said) || !is_asked(controller, slot) || paused->stopped)
 		return;
 	paused->firm = said->stopped || said->next == paused->next;
 	paused->stopped =
 		said->stopped && (slot->who.role == ROLE_INFERENCE || said->next >= paused->asked);
 	paused->next = said->next;
 	paused->version = said->version;
+	paused->promised = said->promised;
 	paused->repeats = said->repeats;
 	paused->between = said->between;
 	if (!controller->pause.since_ms && paused->stopped)

@@ -11,6 +11,7 @@
  *   takeover.c      a job that runs, and lost its controller
  *   returns.c       and those that come back: all pause between two versions
  *   copies.c        whom other engines send the last version
+ *   settle.c        what all engines show, where one of those that show versions together has left
  *   declarations.c  what they hold and need: bodies once per digest, contradictions
  *   exchange.c      plan, endpoints, peers, connected, go
  *   ending.c        failure, gathering again, deadlines, exit
@@ -72,6 +73,7 @@ struct paused {
 	bool stopped;
 	bool firm;                         /* it has, or has said twice how far it is: who has not begun to write stops at once */
 	uint64_t next, version;            /* as it has answered */
+	uint64_t promised;
 	bool repeats, between, anew;
 	bool fresh;                        /* it comes in with the plan that ends the pause */
 };
@@ -83,6 +85,8 @@ struct pause {
 	uint64_t next;                     /* version that trainers are about to begin */
 	uint64_t repeat;                   /* that they send once more before, to those that lack it; 0: none */
 	uint64_t copy;                     /* or that ranks that show it do; 0: none */
+	bool settled;                      /* a plan was sent since it began, .. */
+	uint64_t shows;                    /* .. and ranks who have promised this version show it; 0: none has */
 	uint64_t told;                     /* TRAINERS: ranks know that this version has begun */
 	uint64_t missing_ms;               /* OVER: there is no plan without a trainer that has left, or without an engine;
 					      since then. 0: there is */
@@ -237,6 +241,8 @@ bool returns_wait_for_engine(struct controller *controller);
 bool returns_wait(struct controller *controller, const struct error *why);
 /* Again, if it has not answered. */
 void returns_remind(struct controller *controller, const struct slot *slot);
+/* Ranks, while trainers are waited for: how far those have begun, and what is shown. */
+void returns_tell_ranks(struct controller *controller);
 /* Somebody who was waited for has gone, or paused. */
 void returns_look(struct controller *controller);
 void returns_deadlines(struct controller *controller);
@@ -259,6 +265,16 @@ void returns_missing(const struct controller *controller, struct text *text);
 
 /* copies.c: of the plan that is to be exchanged, before it is sent */
 void copies_choose(struct controller *controller);
+
+/* settle.c: all engines show versions together, and one of them has left since they have their plan: none is shown before another. */
+bool settle_lacks_engine(const struct controller *controller);
+/* A rank says what it has promised: true; it may be shown now. */
+bool settle_hears(struct controller *controller, const struct slot *slot, const struct message_paused *said);
+/* What somebody shows, or who is here, has changed: so may that. */
+void settle_look(struct controller *controller);
+/* Before copies_choose: what who has promised a version does with it; once in a pause. */
+void settle_choose(struct controller *controller);
+void settle_fill(const struct controller *controller, const struct slot *slot, struct message_plan *plan);
 
 /* takeover.c: before there is a plan */
 /* The first of those who run by another controller's plan, which was lost; NULL: none does. */

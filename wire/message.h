@@ -215,6 +215,9 @@ struct message_plan {
 	uint64_t copy;             /* the last version, which ranks that show it send to those that lack it, before they accept the
 				      next one; 0: they do not */
 	uint64_t repeat;           /* trainer: the last version, which all of them send once more to those that lack it; 0: they do not */
+	uint32_t together;         /* all engines show versions together, in a job that goes on without some: ranks of each; 0: they do not */
+	uint64_t shows;            /* so: who has promised that version (paused.promised) shows it now, and gives up any other; 0: any */
+	uint64_t alone;            /* so: that version this rank's engine shows by itself, since others show it; 0: none */
 	uint32_t rows_of;          /* its rows are those of that attempt's plan, which this worker has; 0: they are here */
 	struct plan_peer *peers;   /* with rows_of: but for those that are kept, and else what they were there */
 	size_t peer_count;
@@ -238,16 +241,18 @@ struct message_pause {
 	bool stop;                 /* false, to ranks: not yet. A trainer has begun this version, and another one is gone */
 	uint64_t version;          /* trainer: before it begins this one, or a later one; inference: once nothing up to this
 				      one is on its way to it */
+	uint64_t shows;            /* inference: who has promised that version shows it, as plan.shows; 0: that is not known yet */
 };
 struct message_paused {
 	uint32_t number;
-	bool stopped;              /* else a trainer that will, where it begins its next update */
+	bool stopped;              /* else a trainer that will, where it begins its next update; or a rank that says what it has promised */
 	uint64_t next;             /* trainer: the first version that it has not begun; inference: 0 */
 	uint64_t version;          /* trainer: the last one that it ended; inference: the last one that it published */
 	bool repeats;              /* trainer: it would send that once more to those that lack it, before the next one; inference:
 				      its memory holds that one whole */
 	bool between;              /* trainer: it has nothing new yet, and begins nothing at once */
 	bool anew;                 /* some endpoint of its is not whole: it is to open all of them anew */
+	uint64_t promised;         /* inference: a later one that it holds, whole, and shows if the next plan says so; 0: none */
 };
 struct message_lost {           /* the job's end for the others: who, and the error message */
 	int code;

@@ -3,8 +3,8 @@
  * message_plan.c -- a worker's own part of the routing table.
  *
  *   {"attempt":1, "digest":bin16, "follows":false, "policy":"greedy", "order":"rotated",
- *    "checksums":false, "continues":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "copy":0, "repeat":0, "rows_of":0,
- *    "peers":[..], "rows":[..]}
+ *    "checksums":false, "continues":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "copy":0, "repeat":0, "together":0,
+ *    "shows":0, "alone":0, "rows_of":0, "peers":[..], "rows":[..]}
  *
  *   away   [[role, rank], ..]
  *   peers  [[[role, rank], host, bytes, pieces, transport, lacks, delta, copy, kept], ..]
@@ -78,6 +78,9 @@ static const struct codec_field plan_fields[] = {
 	FIELD_U64(struct message_plan, next),
 	FIELD_U64(struct message_plan, copy),
 	FIELD_U64(struct message_plan, repeat),
+	FIELD_U32(struct message_plan, together, UINT32_MAX),
+	FIELD_U64(struct message_plan, shows),
+	FIELD_U64(struct message_plan, alone),
 	FIELD_U32(struct message_plan, rows_of, UINT32_MAX),
 	FIELD_LIST(struct message_plan, peers, peer_count, struct plan_peer, peer_record,
 		   LIMIT_PEERS),

@@ -240,6 +240,7 @@ static const struct codec_field pause_fields[] = {
 	FIELD_U32(struct message_pause, gone, UINT32_MAX),
 	FIELD_BOOL(struct message_pause, stop),
 	FIELD_U64(struct message_pause, version),
+	FIELD_U64(struct message_pause, shows),
 };
 MESSAGE_RECORD(pause);
 
@@ -257,6 +258,7 @@ static const struct codec_field paused_fields[] = {
 	FIELD_BOOL(struct message_paused, repeats),
 	FIELD_BOOL(struct message_paused, between),
 	FIELD_BOOL(struct message_paused, anew),
+	FIELD_U64(struct message_paused, promised),
 };
 MESSAGE_RECORD(paused);
 

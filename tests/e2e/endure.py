@@ -80,6 +80,7 @@ class Enduring:
         self.way = chance.choice(WAYS[:2] if "cuda" in network.all else WAYS)  # tensors of a GPU pass no replica that keeps them
         self.copies, self.delta = chance.choice(COPIES), chance.choice([[], DELTA])
         self.asks = [chance.choice(ASKS) for _ in range(2)]
+        self.commit = chance.choice(["engine", "job"])
         self.one_in = 20 if self.delta else 1
         self.referee = jobs.expected(job.model, job.infer, self.one_in)
         self.flags = ["--checksums", "--verify", "--change-one-in", self.one_in]
@@ -93,7 +94,7 @@ class Enduring:
 
     def control(self, bind):
         self.names["controller"] = f"controller-{self.number}"
-        self.job.controller("--on-loss", "continue", "--orphan", "120s", "--heartbeat", "500ms", "--lost-after", "5s", *self.delta,
+        self.job.controller("--on-loss", "continue", "--commit", self.commit, "--orphan", "120s", "--heartbeat", "500ms", "--lost-after", "5s", *self.delta,
                             bind=bind, name=self.names["controller"])
 
     def start(self, role, rank):
@@ -197,7 +198,7 @@ def endure(folder, count, seed, network):
                 took[victim.partition("-")[0]].append(seconds)
                 print(f"kill {number}: {victim}, the others show another version {seconds:.1f} s later", flush=True)
             enduring.check()
-            flags = enduring.way + enduring.copies + enduring.delta + enduring.asks
+            flags = [enduring.commit] + enduring.way + enduring.copies + enduring.delta + enduring.asks
             print(f"{train} {flags}: up to version {enduring.newest()}", flush=True)
     for role, seconds in took.items():
         if seconds:

@@ -16,16 +16,17 @@ VICTIMS = ["trainer-1", "inference-0", "inference-1"]  # inference 0 decides
 PARALLEL, MOST = 4, 40
 
 
-def die(folder, victim, transport, op, at, shadow):
+def die(folder, victim, transport, op, at, shadow, infer=INFER, controller=()):
     """Of one job: what each process said last, but the victim, and whether it died."""
-    with jobs.Job(folder, folder / "no-model", TRAIN, INFER) as job:
-        job.controller("--heartbeat", "100ms", "--lost-after", "1s", "--join-timeout", "20s")
-        for role in ("trainer", "inference"):
-            for rank in range(2):
+    with jobs.Job(folder, folder / "no-model", TRAIN, infer) as job:
+        tp = int(jobs.spec(infer)["tp"])
+        job.controller("--heartbeat", "100ms", "--lost-after", "1s", "--join-timeout", "20s", *controller)
+        for role, ranks in (("trainer", job.trainers), ("inference", job.inference)):
+            for rank in range(ranks):
                 fault = {"WEFT_FAULT": f"inner={transport},op={op},at={at},kind=kill"} if f"{role}-{rank}" == victim else {}
                 job.start(f"{role}-{rank}", [sys.executable, RANK, LIBRARY, role, rank, job.address, transport, int(shadow),
-                                             UPDATES], env={**fault, "WEFT_LOG": "warn"})
-        codes = job.wait(60)
+                                             UPDATES, tp], env={**fault, "WEFT_LOG": "warn"})
+        codes = job.wait(100)
         died = codes[victim] == -9
         assert all(code == 0 for name, code in codes.items() if name != "controller" and not (died and name == victim)), job.said()
         said = {name: json.loads(process.stdout.splitlines()[-1]) for name, process in job.processes.items()
@@ -48,26 +49,55 @@ def wrong(victim, at, died, said, log):
     return None
 
 
-@pytest.mark.parametrize("transport, op, shadow", [("shm", "post_signal", True), ("shm", "post_signal", False),
-                                                  ("tcp", "post_write", True), ("tcp", "post_signal", False)])
-def test_death__at_any_word_or_write_leaves_one_version_or_none(tmp_path, transport, op, shadow):
+def at_each_point(folder, victims, run, judge):
+    """Of each victim jobs in which it dies at one of its calls, from the first on, up to one in which it makes no more: complaints,
+    and at which call each died last."""
     complaints, points = [], {}
     with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
-        for victim in VICTIMS:
-            runs = {at: pool.submit(die, tmp_path / f"{victim}-{at}", victim, transport, op, at, shadow)
-                    for at in range(1, MOST + 1)}
-            for at, run in runs.items():
-                if run.cancelled():
+        for victim in victims:
+            runs = {at: pool.submit(run, folder / f"{victim}-{at}", victim, at) for at in range(1, MOST + 1)}
+            for at, one in runs.items():
+                if one.cancelled():
                     continue
-                died, said, log = run.result()
-                complaints += filter(None, [wrong(victim, at, died, said, log)])
+                died, said, log = one.result()
+                complaints += filter(None, [judge(victim, at, died, said, log)])
                 if died:
                     points[victim] = at
                 else:  # it makes no more such calls in these updates
                     for later in runs.values():
                         later.cancel()
     assert complaints == [], f"{len(complaints)} of {points}:\n" + "\n".join(complaints[:5])
+    assert not jobs.leftovers()
+    return points
+
+
+@pytest.mark.parametrize("transport, op, shadow", [("shm", "post_signal", True), ("shm", "post_signal", False),
+                                                  ("tcp", "post_write", True), ("tcp", "post_signal", False)])
+def test_death__at_any_word_or_write_leaves_one_version_or_none(tmp_path, transport, op, shadow):
+    points = at_each_point(tmp_path, VICTIMS, lambda folder, victim, at: die(folder, victim, transport, op, at, shadow), wrong)
     assert points["trainer-1"] >= UPDATES, points
     if op == "post_signal":
         assert min(points["inference-0"], points["inference-1"]) >= 3 * UPDATES, points
-    assert not jobs.leftovers()
+
+
+def differ(victim, at, died, said, log, tp):
+    """Where all engines show versions together, and go on without the one that the victim is of: what is not right, or None."""
+    lost = {f"inference-{rank}" for rank in range(99) if died and rank // tp == int(victim.rpartition("-")[2]) // tp}
+    others = {name: one for name, one in said.items() if name.startswith("inference") and name not in lost}
+    if not all(one["right"] for one in said.values()):
+        return f"{victim} at {at}: wrong bytes are shown: {said}\n{log}"
+    if any(one["shown"] != UPDATES or one["error"] for one in others.values()):
+        return f"{victim} at {at}: not all others show the last version: {said}\n{log}"
+    return None
+
+
+@pytest.mark.parametrize("infer, transport, op, shadow", [
+    ("engines=2,tp=2", "shm", "post_signal", True), ("engines=3,tp=1", "shm", "post_signal", False),
+    ("engines=3,tp=1", "tcp", "post_write", True), ("engines=2,tp=2", "tcp", "post_signal", False)])
+def test_death__in_an_engine_that_shows_versions_with_others_leaves_those_one_version(tmp_path, infer, transport, op, shadow):
+    tp = int(jobs.spec(infer)["tp"])
+    together = ["--commit", "job", "--on-loss", "continue", "--lost-after", "5s", "--join-timeout", "60s"]
+    points = at_each_point(tmp_path, [f"inference-{rank}" for rank in range(jobs.counts(TRAIN, infer)[1])],
+                           lambda folder, victim, at: die(folder, victim, transport, op, at, shadow, infer, together),
+                           lambda victim, at, died, said, log: differ(victim, at, died, said, log, tp))
+    assert op != "post_signal" or points["inference-0"] >= 3 * UPDATES, points

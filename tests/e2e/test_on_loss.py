@@ -108,9 +108,8 @@ def test_last_engine__that_is_lost_is_waited_for_and_then_ends_the_job(tmp_path,
         assert "the job fails: no engine has come for 4." in said and said.count("the job fails") == 1
 
 
-def test_on_loss__that_commits_for_the_whole_job_or_is_unknown_is_refused(tmp_path):
-    for flags, said in ((["--on-loss", "continue", "--commit", "job"], "there no engine shows a version before all do"),
-                        (["--engines-min", "1"], "--engines-min needs --on-loss continue"),
+def test_on_loss__that_is_unknown_or_lacks_what_it_needs_is_refused(tmp_path):
+    for flags, said in ((["--engines-min", "1"], "--engines-min needs --on-loss continue"),
                         (["--engines-min", "2", "--on-loss", "continue"], "--engines-min 2 is more than the 1 engines of --infer"),
                         (["--on-loss", "hope"], "--on-loss 'hope' is none of end, continue")):
         process = jobs.Process("refused", [jobs.CONTROLLER, "--train", "world=2", "--infer", "tp=1", *flags], tmp_path)

@@ -128,7 +128,7 @@ def lose_engines(number, folder, model, expected, known):
     flags, shadow, repeat = chance.choice(WAYS), chance.choice([[], ["--shadow"]]), chance.choice([[], ["--repeat"], ["--admit"]])
     lost, complaints = set(), []
     with jobs.Job(folder, model, TRAIN, ENGINES) as job:
-        job.controller("--on-loss", "continue", "--commit", chance.choice(["engine", "rank"]), *chance.choice(DELTA))
+        job.controller("--on-loss", "continue", "--commit", chance.choice(["engine", "rank", "job"]), *chance.choice(DELTA))
         job.workers("--checksums", *FEW, *flags, updates=updates, trainer_flags=["--interval", "5ms", *repeat], inference_flags=shadow)
         while not job.processes["inference-0"].updates() and job.processes["controller"].code is None:
             time.sleep(0.005)
@@ -222,7 +222,7 @@ def lose_trainers(number, folder, model, infer, expected, known):
     flags, shadow, repeat = chance.choice(WAYS), chance.choice([[], ["--shadow"]]), chance.choice([[], ["--repeat"], ["--admit"]])
     train, complaints, names = chance.choice([TRAIN, "world=2,fsdp=2,source=sharded"]), [], ["trainer-0", "trainer-1"]
     with jobs.Job(folder, model, train, infer) as job:
-        job.controller("--on-loss", "continue", "--commit", chance.choice(["engine", "rank"]), *chance.choice(DELTA))
+        job.controller("--on-loss", "continue", "--commit", chance.choice(["engine", "rank", "job"]), *chance.choice(DELTA))
         job.workers("--checksums", *FEW, *flags, updates=updates, trainer_flags=["--interval", "10ms", *repeat], inference_flags=shadow)
         while not job.processes["inference-0"].updates() and job.processes["controller"].code is None:
             time.sleep(0.005)

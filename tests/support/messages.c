@@ -386,6 +386,9 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 	to->next = number(state);
 	to->copy = number(state);
 	to->repeat = number(state);
+	to->together = number32(state);
+	to->shows = number(state);
+	to->alone = number(state);
 	to->rows_of = number32(state);
 	to->peers = list(&to->peer_count, sizeof(*to->peers), state);
 	for (size_t i = 0; i < to->peer_count; i++) {
@@ -503,6 +506,7 @@ static void random_small(struct message *message, uint64_t *state)
 		message->u.pause.gone = number32(state);
 		message->u.pause.stop = coin(state);
 		message->u.pause.version = number(state);
+		message->u.pause.shows = number(state);
 		break;
 	case MESSAGE_PAUSED:
 		message->u.paused.number = 1 + (uint32_t)random_below(state, 9);
@@ -512,6 +516,7 @@ static void random_small(struct message *message, uint64_t *state)
 		message->u.paused.repeats = coin(state);
 		message->u.paused.between = coin(state);
 		message->u.paused.anew = coin(state);
+		message->u.paused.promised = number(state);
 		break;
 	case MESSAGE_LEAVE:
 		message->u.leave.done = coin(state);

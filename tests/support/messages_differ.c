@@ -193,6 +193,9 @@ static const char *plan_differs(const struct message_plan *a, const struct messa
 	SAME_NUMBER(next);
 	SAME_NUMBER(copy);
 	SAME_NUMBER(repeat);
+	SAME_NUMBER(together);
+	SAME_NUMBER(shows);
+	SAME_NUMBER(alone);
 	SAME_NUMBER(rows_of);
 	SAME_EACH(peers, peer_count, plan_peer_differs);
 	SAME_EACH(rows, row_count, row_differs);
@@ -291,6 +294,7 @@ static const char *small_differs(const struct message *a, const struct message *
 		SAME_NUMBER(u.pause.gone);
 		SAME_NUMBER(u.pause.stop);
 		SAME_NUMBER(u.pause.version);
+		SAME_NUMBER(u.pause.shows);
 		break;
 	case MESSAGE_PAUSED:
 		SAME_NUMBER(u.paused.number);
@@ -300,6 +304,7 @@ static const char *small_differs(const struct message *a, const struct message *
 		SAME_NUMBER(u.paused.repeats);
 		SAME_NUMBER(u.paused.between);
 		SAME_NUMBER(u.paused.anew);
+		SAME_NUMBER(u.paused.promised);
 		break;
 	case MESSAGE_HEARTBEAT:
 		SAME_NUMBER(u.heartbeat.sequence);

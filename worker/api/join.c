@@ -110,7 +110,7 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 	rc = worker->self.role == ROLE_INFERENCE
 		     ? waiter_fence_gone(&worker->waiter, FENCE_MS, error)
 		     : 0;
-	worker->paused.whole = false;
+	worker->stop.number = 0;
 	transport_domain_keep_mapped(worker->domain, true); /* join_connected ends it */
 	keep_replica(worker);
 	if (!rc)
@@ -146,7 +146,11 @@ static int open_endpoints(struct weft_worker *worker, const struct message_plan 
 			  struct error *error)
 {
 	struct message_endpoints endpoints;
-	int rc = join_open(worker, plan, &endpoints, error);
+	int rc;
+
+	if (worker->self.role == ROLE_INFERENCE)
+		waiter_settle(&worker->waiter, plan);
+	rc = join_open(worker, plan, &endpoints, error);
 
 	if (!rc)
 		rc = control_endpoints(worker->control, &endpoints, error);
@@ -306,32 +310,27 @@ static bool goes_on_without(struct weft_worker *worker, enum control_request req
 
 static int say_paused(struct weft_worker *worker, struct error *error)
 {
-	return control_paused(worker->control, worker->paused.number, worker->paused.next,
-			      worker->paused.version, worker->paused.where, !worker->paused.whole,
-			      error);
+	return control_paused(worker->control, &worker->stop, error);
 }
 
-int join_pause(struct weft_worker *worker, uint64_t next, uint64_t version, enum stopped where,
-	       struct error *error)
+int join_pause(struct weft_worker *worker, const struct stop *stop, struct error *error)
 {
+	struct stop numbered = *stop;
 	uint64_t from;
-	uint32_t number = control_pause(worker->control, &from);
 
-	worker->paused.number = number;
-	worker->paused.next = next;
-	worker->paused.version = version;
-	worker->paused.where = where;
-	worker->paused.whole = number && epoch_is_whole(worker->epoch);
-	worker->pausing = !number || !say_paused(worker, error);
+	numbered.number = control_pause(worker->control, &from);
+	numbered.anew = numbered.number && !epoch_is_whole(worker->epoch);
+	worker->stop = numbered;
+	worker->pausing = !numbered.number || !say_paused(worker, error);
 	return worker->pausing ? 0 : -(int)error->code;
 }
 
 /* A pause may last: what breaks meanwhile cannot be kept, and who has said that it can says otherwise. */
 static int look_again(struct weft_worker *worker, struct error *error)
 {
-	if (!worker->paused.whole || epoch_is_whole(worker->epoch))
+	if (!worker->stop.number || worker->stop.anew || epoch_is_whole(worker->epoch))
 		return 0;
-	worker->paused.whole = false;
+	worker->stop.anew = true;
 	return say_paused(worker, error);
 }
 

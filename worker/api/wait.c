@@ -8,14 +8,17 @@
 static int pause(struct weft_worker *worker, struct error *error)
 {
 	uint64_t ended = 0, next = waiter_next(&worker->waiter);
-	uint64_t shown = versions_published(&worker->versions);
+	struct stop stop = {.version = versions_published(&worker->versions),
+			    .promised = waiter_promised(&worker->waiter)};
 	/* in place a trainer that is gone may have written what the others have not begun */
-	bool whole = versions_whole(&worker->versions, shown) >= 0 &&
+	bool whole = versions_whole(&worker->versions, stop.version) >= 0 &&
 		     (worker->params.copies > 1 || !waiter_lacks_peer(&worker->waiter));
 
 	control_pause(worker->control, &ended);
-	return join_pause(worker, next > ended ? next : ended + 1, shown,
-			  whole ? STOPPED_REPEATS : STOPPED_IN_UPDATE, error);
+	next = next > ended ? next : ended + 1;
+	stop.next = stop.promised < next ? next : stop.promised + 1;
+	stop.where = whole || stop.promised ? STOPPED_REPEATS : STOPPED_IN_UPDATE;
+	return join_pause(worker, &stop, error);
 }
 
 static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_t timeout_ms,

@@ -73,7 +73,7 @@ struct weft_worker {
 	struct beside beside;             /* the same: what peers write beside them */
 	struct epoch *epoch;              /* from the plan on; in a pause NULL between two */
 	struct kept_replica kept;         /* trainer, in a pause: of the plan before */
-	struct { uint32_t number; uint64_t next, version; enum stopped where; bool whole; } paused; /* as it has said last */
+	struct stop stop;                 /* as it has said last; number 0: nothing that a plan has not ended */
 	bool pausing;                     /* a call of an update has stopped for another plan, and the next one goes on there */
 	_Atomic uint64_t next;            /* message_plan.next of the plan that runs */
 	bool *wanted;                     /* trainer, from join on: by id, whether a plan wanted it so far */
@@ -159,7 +159,7 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 int join_connected(struct weft_worker *worker, struct error *error);
 /* The job makes a pause: the host has stopped for it, as message_paused says. Nothing else may be done until join_again says
  * 0: there is a plan again, and the call goes on. Without block WEFT_AGAIN. */
-int join_pause(struct weft_worker *worker, uint64_t next, uint64_t version, enum stopped where, struct error *error);
+int join_pause(struct weft_worker *worker, const struct stop *stop, struct error *error);
 int join_again(struct weft_worker *worker, bool block, struct error *error);
 /* The host's memory is its own again, or declare_check_memory says who may still write it. */
 void join_undo(struct weft_worker *worker);

@@ -19,7 +19,9 @@ static int begin(weft_worker *worker, const char *call, uint64_t version, bool b
 			rc = sender_begin(&worker->sender, version, block, &inner);
 		if (rc != SENDER_PAUSES)
 			break;
-		rc = join_pause(worker, version, worker->sender.ended, STOPPED_IN_UPDATE, &inner);
+		rc = join_pause(worker,
+				&(struct stop){.next = version, .version = worker->sender.ended},
+				&inner);
 	}
 	return worker_answer(worker, rc, &inner, error);
 }
@@ -195,7 +197,9 @@ int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error)
 			rc = sender_replay(&worker->sender, version, &inner);
 		if (rc != SENDER_PAUSES)
 			break;
-		rc = join_pause(worker, version, worker->sender.ended, STOPPED_IN_UPDATE, &inner);
+		rc = join_pause(worker,
+				&(struct stop){.next = version, .version = worker->sender.ended},
+				&inner);
 	}
 	return worker_answer(worker, rc, &inner, error);
 }
@@ -210,8 +214,12 @@ static int stop_between(weft_worker *worker, bool repeats, struct error *error)
 	if (!control_pause(worker->control, &from) || next < from || !next)
 		return 0;
 	worker->sender.unfinished = true; /* who closes now has not done his work */
-	return join_pause(worker, next, ended,
-			  repeats && ended && ended == begun ? STOPPED_REPEATS : STOPPED_BETWEEN,
+	return join_pause(worker,
+			  &(struct stop){.next = next,
+					 .version = ended,
+					 .where = repeats && ended && ended == begun
+							  ? STOPPED_REPEATS
+							  : STOPPED_BETWEEN},
 			  error);
 }
 

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/control/control.h"
+#include "worker/control/control_state.h"
 
-#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/threads.h"
-#include "worker/control/dealer.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -19,52 +15,6 @@
 #define POLL_MAX_MS	  1000
 #define GRACE_MS	  300
 #define GRACE_BEAT_MAX_MS 5000
-
-/* From the host thread to the core. */
-struct post {
-	enum worker_event_type type;
-	struct message_endpoints endpoints; /* owned */
-	struct error error;
-	uint64_t version, next;
-	uint32_t attempt, number;
-	struct member member;
-	bool done, repeats, between, anew;
-};
-
-struct control {
-	char log_name[16];     /* of the worker */
-	struct dealer *dealer; /* the control thread's while it runs */
-	int wake;
-	struct transport_domain *domain;
-	struct worker_core *core; /* the control thread's once it runs */
-	pthread_t thread;
-	bool running;
-	_Atomic bool failed;
-	_Atomic bool connected; /* dealer_is_connected */
-	_Atomic uint32_t heartbeat_ms;
-	_Atomic uint32_t gone_count;  /* as gone.count, */
-	_Atomic uint32_t gone_before; /* and of these before the plan was made; under lock too */
-	_Atomic uint32_t news;
-	_Atomic uint32_t pause; /* number of `asked`; 0: no pause is asked for, or it is over */
-	enum role role;
-	_Atomic uint64_t
-		begun; /* trainer: it has begun this version, or is about to; rank: control_over */
-	pthread_mutex_t lock;
-	pthread_cond_t changed;
-	/* under lock */
-	ARRAY(struct post) posts;
-	ARRAY(struct control_gone) gone;
-	struct message_plan plan;   /* to be opened, where opens, */
-	struct message_peers peers; /* and connected */
-	bool opens, connects;
-	enum worker_state state;
-	struct message_pause asked;
-	bool paused;	  /* the host is, and no plan has come since */
-	uint32_t attempt; /* of the plan that the host has */
-	struct error failure;
-	bool settled; /* worker_core_settled */
-	bool stop;
-};
 
 static void set_failure(struct control *control, const struct error *failure)
 {
@@ -95,6 +45,12 @@ static void mark_back(struct control *control, const struct message_plan *plan)
 	control->gone_before = (uint32_t)control->gone.count;
 }
 
+/* See control_over. */
+static uint64_t over(const struct message_pause *pause)
+{
+	return pause->version && !pause->stop ? pause->version - 1 : pause->version;
+}
+
 /* What the core asks of the host thread, or tells it. */
 static void publish(struct control *control, const struct action *action)
 {
@@ -106,6 +62,7 @@ static void publish(struct control *control, const struct action *action)
 		control->paused = false;
 		mark_back(control, action->plan);
 		atomic_store(&control->pause, 0);
+		control->asked = (struct message_pause){0};
 		if (control->role == ROLE_INFERENCE)
 			atomic_store(&control->begun, 0);
 	} else if (action->type == WORKER_ACTION_CONNECT) {
@@ -117,8 +74,7 @@ static void publish(struct control *control, const struct action *action)
 		if (control->asked.stop)
 			atomic_store(&control->pause, control->asked.number);
 		if (control->role == ROLE_INFERENCE)
-			atomic_store(&control->begun,
-				     control->asked.version - !control->asked.stop);
+			atomic_store(&control->begun, over(&control->asked));
 	} else {
 		control->state = action->state;
 	}
@@ -299,6 +255,7 @@ static bool take_posts(struct control *control)
 					      .endpoints = &post.endpoints,
 					      .version = post.version,
 					      .next = post.next,
+					      .promised = post.promised,
 					      .attempt = post.attempt,
 					      .number = post.number,
 					      .member = post.member,
@@ -448,7 +405,7 @@ enum control_request control_next(struct control *control, uint32_t wait_ms,
 	return request;
 }
 
-static int post(struct control *control, const struct post *event, struct error *error)
+int control_post(struct control *control, const struct post *event, struct error *error)
 {
 	bool kept;
 
@@ -466,7 +423,7 @@ int control_endpoints(struct control *control, struct message_endpoints *endpoin
 		      struct error *error)
 {
 	struct post event = {.type = WORKER_EVENT_ENDPOINTS, .endpoints = *endpoints};
-	int rc = post(control, &event, error);
+	int rc = control_post(control, &event, error);
 
 	if (rc)
 		endpoints_fini(endpoints);
@@ -478,14 +435,14 @@ int control_connected(struct control *control, uint32_t attempt, struct error *e
 {
 	struct post event = {.type = WORKER_EVENT_CONNECTED, .attempt = attempt};
 
-	return post(control, &event, error);
+	return control_post(control, &event, error);
 }
 
 void control_version(struct control *control, uint64_t version)
 {
 	struct post event = {.type = WORKER_EVENT_VERSION, .version = version};
 
-	post(control, &event, NULL); /* only a figure for heartbeats: may be lost */
+	control_post(control, &event, NULL); /* only a figure for heartbeats: may be lost */
 }
 
 void control_failure(struct control *control, const struct error *failure, uint64_t version)
@@ -493,7 +450,7 @@ void control_failure(struct control *control, const struct error *failure, uint6
 	struct post event = {.type = WORKER_EVENT_FAILURE, .error = *failure, .version = version};
 
 	/* when even this fails, the controller sees silence instead of the error message */
-	if (post(control, &event, NULL))
+	if (control_post(control, &event, NULL))
 		log_error("the controller cannot be told: %s", failure->text);
 }
 
@@ -507,89 +464,8 @@ void control_drop(struct control *control, struct member member, const struct er
 	event.attempt = control->attempt;
 	pthread_mutex_unlock(&control->lock);
 	/* it hears the loss of that one's heartbeats, or of what waits for this trainer in vain */
-	if (post(control, &event, NULL))
+	if (control_post(control, &event, NULL))
 		log_error("the controller cannot be told: %s", why->text);
-}
-
-bool control_gone(struct control *control, uint32_t index, struct control_gone *gone)
-{
-	if (index >= atomic_load(&control->gone_count))
-		return false;
-	pthread_mutex_lock(&control->lock);
-	*gone = control->gone.items[index];
-	pthread_mutex_unlock(&control->lock);
-	return true;
-}
-
-bool control_have_left(struct control *control, struct member first, uint32_t count)
-{
-	bool left = false;
-
-	if (!control || atomic_load(&control->gone_count) == atomic_load(&control->gone_before))
-		return false;
-	pthread_mutex_lock(&control->lock);
-	for (size_t i = control->gone_before; i < control->gone.count; i++) {
-		const struct control_gone *gone = &control->gone.items[i];
-
-		left = left || member_within(gone->first, first, count) ||
-		       member_within(first, gone->first, gone->count);
-	}
-	pthread_mutex_unlock(&control->lock);
-	return left;
-}
-
-uint32_t control_pause(struct control *control, uint64_t *version)
-{
-	uint32_t number = atomic_load(&control->pause);
-
-	if (!number)
-		return 0;
-	pthread_mutex_lock(&control->lock);
-	*version = control->asked.version;
-	number = control->asked.number;
-	pthread_mutex_unlock(&control->lock);
-	return number;
-}
-
-int control_paused(struct control *control, uint32_t number, uint64_t next, uint64_t version,
-		   enum stopped where, bool anew, struct error *error)
-{
-	struct post event = {.type = WORKER_EVENT_PAUSED,
-			     .number = number,
-			     .done = true,
-			     .next = next,
-			     .version = version,
-			     .repeats = where == STOPPED_REPEATS,
-			     .anew = anew,
-			     .between =
-				     control->role == ROLE_TRAINER && where != STOPPED_IN_UPDATE};
-
-	pthread_mutex_lock(&control->lock);
-	/* unless it is asked for another version by now: then it goes on up to that one */
-	if (number == control->asked.number && (!next || next >= control->asked.version))
-		control->paused = true;
-	pthread_mutex_unlock(&control->lock);
-	return post(control, &event, error);
-}
-
-void control_begins(struct control *control, uint64_t version)
-{
-	atomic_store(&control->begun, version);
-}
-
-uint64_t control_over(const struct control *control)
-{
-	return atomic_load(&control->begun);
-}
-
-uint32_t control_news(const struct control *control)
-{
-	return atomic_load(&control->news);
-}
-
-uint32_t control_gone_before(struct control *control)
-{
-	return atomic_load(&control->gone_before);
 }
 
 bool control_running(const struct control *control)
@@ -624,7 +500,7 @@ int control_leave(struct control *control, bool done, uint32_t wait_ms, struct e
 
 	if (!control->running)
 		return 0;
-	rc = post(control, &event, error);
+	rc = control_post(control, &event, error);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&control->lock);

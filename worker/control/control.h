@@ -84,8 +84,18 @@ void control_begins(struct control *control, uint64_t version);
  * begins, or waits for; or between two, with nothing new yet; or so that it can send the last one to others, as a trainer that
  * is between two, or a rank whose memory holds it whole. anew: it cannot keep the endpoints that it has. */
 enum stopped { STOPPED_IN_UPDATE, STOPPED_BETWEEN, STOPPED_REPEATS };
-int control_paused(struct control *control, uint32_t number, uint64_t next, uint64_t version, enum stopped where,
-		   bool anew, struct error *error);
+struct stop {
+	uint32_t number;
+	uint64_t next, version, promised;
+	enum stopped where;
+	bool anew;                 /* it cannot keep the endpoints that it has */
+};
+int control_paused(struct control *control, const struct stop *stop, struct error *error);
+/* [any thread] To a rank: of the pause that the job is about to make, its number, the version that trainers have begun, and the one that
+ * who has promised it shows already (message_pause); 0: there is none, or that is not known. */
+uint32_t control_settles(struct control *control, uint64_t *begun, uint64_t *shows);
+/* This rank shows that version, and has promised a later one, which it neither shows nor gives up until the controller says so. */
+void control_promises(struct control *control, uint32_t number, uint64_t version, uint64_t promised);
 /* [any thread] Counts what the controller has asked of the host since it ran. */
 uint32_t control_news(const struct control *control);
 bool control_running(const struct control *control);

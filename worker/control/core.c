@@ -170,20 +170,22 @@ static void take_drop(struct worker_core *core, const struct worker_event *event
 /* Of the pause that was asked for last. Or the host has stopped for the controller before this one, and sleeps. */
 static void take_paused(struct worker_core *core, const struct worker_event *event)
 {
-	const struct message_paused paused = {.number = event->number,
+	const struct message_paused said = {.number = event->number,
 					      .stopped = event->done,
 					      .next = event->next,
 					      .version = event->version,
 					      .repeats = event->repeats,
 					      .between = event->between,
-					      .anew = event->anew};
+					      .anew = event->anew,
+					      .promised = event->promised};
 
 	if (core->state == WORKER_RUN && core->halts && !core->pause.number && event->done)
-		core->stopped = paused;
+		core->stopped = said;
 	if (core->state != WORKER_RUN || event->number != core->pause.number ||
+	    event->number <= core->paused_over ||
 	    (event->done && event->next && event->next < core->pause.version))
 		return;
-	core->paused = paused;
+	core->paused = said;
 	say_latest(core);
 }
 

@@ -75,7 +75,7 @@ struct worker_event {
 					      frees the rest with message_fini */
 	const struct error *error;
 	const struct message_endpoints *endpoints; /* copied */
-	uint64_t version, next;
+	uint64_t version, next, promised;
 	uint32_t attempt, number;
 	struct member member;
 	bool done, repeats, between, anew;

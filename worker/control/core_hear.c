@@ -219,6 +219,16 @@ static void keep_former(struct worker_core *core, struct message *message)
 	*message = (struct message){0};
 }
 
+/* What becomes of a version that it has promised, in what it says to another controller. */
+static void settle(struct message_paused *stopped, const struct message_plan *plan)
+{
+	if (stopped->promised && stopped->promised == plan->shows)
+		stopped->version = stopped->promised;
+	else if (stopped->promised)
+		stopped->repeats = false;
+	stopped->promised = 0;
+}
+
 static void on_plan(struct worker_core *core, struct message *message)
 {
 	struct error why;
@@ -239,6 +249,7 @@ static void on_plan(struct worker_core *core, struct message *message)
 		core->paused_over = core->pause.number;
 		if (core->paused.stopped)
 			core->stopped = core->paused;
+		settle(&core->stopped, &message->u.plan);
 		core->anew = core->halts = false;
 		core->paused = (struct message_paused){0};
 		core->drops.count = 0;
@@ -369,7 +380,7 @@ static void on_pause(struct worker_core *core, struct message *message)
 {
 	const struct message_pause *pause = &message->u.pause;
 	bool anew = pause->number != core->pause.number || pause->version != core->pause.version ||
-		    pause->stop != core->pause.stop;
+		    pause->stop != core->pause.stop || pause->shows != core->pause.shows;
 
 	/* before its go a controller does not know where this worker is: it asks again; and one that has not heard of a trainer
 	   that is gone would stop as if all that it waits for came later, and its mates wait for it */

@@ -214,24 +214,33 @@ static void find_landed(struct epoch *epoch)
 	}
 }
 
-/* Behind trainers, of an inference rank alone: its mates, one after the other, and before and after them those of other engines. */
+/* Behind trainers, of an inference rank alone: its mates, and then those of other engines that it has a copy with, which stand
+ * between them in the plan. */
 static int find_others(struct epoch *epoch, struct error *error)
 {
 	const struct message_plan *plan = epoch->plan;
 	enum role self = epoch->options.self.role;
+	size_t at;
 
 	epoch->all_count = plan->peer_count;
 	while (epoch->peer_count < plan->peer_count &&
 	       plan->peers[epoch->peer_count].member.role != self &&
 	       plan->peers[epoch->peer_count].copy == COPY_NONE)
 		epoch->peer_count++;
+	for (size_t i = 0; i < epoch->peer_count; i++)
+		epoch->peers[i].plan = &plan->peers[i];
+	epoch->mates = &epoch->peers[epoch->peer_count];
+	for (size_t i = epoch->peer_count; i < plan->peer_count; i++)
+		if (plan->peers[i].copy == COPY_NONE)
+			epoch->mates[epoch->mate_count++].plan = &plan->peers[i];
+	at = epoch->peer_count + epoch->mate_count;
 	for (size_t i = epoch->peer_count; i < plan->peer_count; i++) {
 		const struct plan_peer *peer = &plan->peers[i];
 		bool mate = peer->copy == COPY_NONE, from = peer->copy == COPY_FROM;
 
+		if (!mate)
+			epoch->peers[at].plan = peer;
 		if (self == ROLE_TRAINER || peer->member.role != self ||
-		    (mate && epoch->mate_count &&
-		     &epoch->mates[epoch->mate_count] != &epoch->peers[i]) ||
 		    (from && epoch->copied_from) ||
 		    (!mate && peer->pieces != epoch->options.layout->param_count))
 			return error_set(
@@ -240,9 +249,8 @@ static int find_others(struct epoch *epoch, struct error *error)
 				epoch->options.name, i, role_name(peer->member.role),
 				peer->member.rank);
 		if (from)
-			epoch->copied_from = &epoch->peers[i];
-		else if (mate && !epoch->mate_count++)
-			epoch->mates = &epoch->peers[i];
+			epoch->copied_from = &epoch->peers[at];
+		at += !mate;
 	}
 	return 0;
 }
@@ -297,10 +305,8 @@ int peers_open(struct epoch *epoch, struct kept_links *links, struct message_end
 		rc = find_others(epoch, error);
 	if (!rc)
 		rc = open_word(epoch, error);
-	for (size_t i = 0; i < epoch->all_count; i++) {
-		epoch->peers[i].plan = &plan->peers[i];
+	for (size_t i = 0; i < plan->peer_count; i++)
 		keeps = keeps || plan->peers[i].kept;
-	}
 	if (!keeps) /* no endpoint is open */
 		beside_close_replaced(epoch->options.beside);
 	for (size_t i = 0; i < epoch->all_count && !rc; i++)

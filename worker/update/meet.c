@@ -6,6 +6,8 @@
  *   the word of who decides     looked at by itself, and by ranks that have it mapped: one store shows a version on all
  *   a rank's own word           looked at where it has not, and where it decides for others in its turn; who decides
  *                               writes it before its RELEASE, over the same path, and behind it its complement
+ *   none                        where only ranks of other engines are mates, in a job that goes on without some: each engine shows
+ *                               what its own ranks do, and who comes in shows nothing yet
  */
 #include "worker/update/wait.h"
 
@@ -30,20 +32,44 @@ static void store_word(const struct waiter *waiter, uint64_t version)
 	atomic_store(&word[1], ~version);
 }
 
-/* Who decides for this rank alone has its word mapped here, or NULL. */
-static const _Atomic uint64_t *mapped_word(const struct epoch *epoch)
+static struct peer *mate_of(const struct waiter *waiter, uint32_t m)
 {
-	const struct peer *decider = epoch_decider(epoch);
+	return &waiter->epoch->mates[waiter->mates_from + m];
+}
 
-	return decider && epoch->mate_count == 1 ? transport_remote_pointer(peer_remote(decider, 0))
-						 : NULL;
+/* Some mate looks at the same word, or at the one that is stored with it. */
+static bool shares_word(const struct waiter *waiter)
+{
+	const struct epoch *epoch = waiter->epoch;
+
+	for (size_t m = 0; m < epoch->mate_count; m++)
+		if (waiter_shares_word(waiter, &epoch->mates[m]))
+			return true;
+	return false;
+}
+
+/* It decides for nobody, and who decides for it shares a word with it: that one; or NULL. */
+static const struct peer *leads(const struct waiter *waiter)
+{
+	const struct peer *decider = epoch_decider(waiter->epoch);
+
+	return decider && waiter->epoch->mate_count == 1 && waiter_shares_word(waiter, decider)
+		       ? decider
+		       : NULL;
+}
+
+/* That one has its word mapped here, or NULL. */
+static const _Atomic uint64_t *mapped_word(const struct waiter *waiter)
+{
+	const struct peer *decider = leads(waiter);
+
+	return decider ? transport_remote_pointer(peer_remote(decider, 0)) : NULL;
 }
 
 /* Who decides for this rank writes its word: others look at none of it, and it at none of another's. */
 static bool is_written(const struct waiter *waiter)
 {
-	return waiter->committer.decided_for && waiter->epoch->mate_count == 1 &&
-	       !mapped_word(waiter->epoch) && !waiter->versions->by_host;
+	return leads(waiter) && !mapped_word(waiter) && !waiter->versions->by_host;
 }
 
 int waiter_meets_open(struct waiter *waiter, struct error *error)
@@ -62,10 +88,12 @@ int waiter_meets_open(struct waiter *waiter, struct error *error)
 		waiter->mates[m].name = epoch->mates[m].name;
 		waiter->mates_seen[m] = epoch->mates[m].heard;
 	}
-	committer_init(&waiter->committer, waiter->mates, (uint32_t)count,
-		       epoch_decider(epoch) != NULL);
-	word = mapped_word(epoch);
-	if (!waiter->versions->by_host)
+	committer_init(&waiter->committer, waiter->mates + waiter->mates_from,
+		       (uint32_t)waiter->mates_count,
+		       waiter->mates_count &&
+			       mate_of(waiter, 0)->plan->member.rank < epoch->options.self.rank);
+	word = mapped_word(waiter);
+	if (!waiter->versions->by_host && shares_word(waiter))
 		versions_follow(waiter->versions, word ? word : own_word(waiter),
 				is_written(waiter));
 	return 0;
@@ -77,6 +105,14 @@ void waiter_meets_close(struct waiter *waiter)
 		return;
 	atomic_store(&waiter->versions->published, versions_published(waiter->versions));
 	versions_follow(waiter->versions, NULL, false);
+}
+
+bool waiter_shows(struct waiter *waiter, uint64_t version)
+{
+	if (mapped_word(waiter) && !waiter->versions->by_host)
+		return versions_shown(waiter->versions) == version;
+	store_word(waiter, version);
+	return true;
 }
 
 bool waiter_is_shown(struct waiter *waiter)
@@ -107,7 +143,7 @@ bool waiter_is_let_go(struct waiter *waiter)
 static int release(struct waiter *waiter, const struct commit_step *step, uint64_t until_ns,
 		   struct error *error)
 {
-	const struct peer *mate = &waiter->epoch->mates[step->link];
+	const struct peer *mate = mate_of(waiter, step->link);
 	unsigned char *out = (unsigned char *)own_word(waiter) + WORD_OUT_AT;
 	int rc = 0;
 
@@ -125,7 +161,7 @@ static int say(struct waiter *waiter, const struct commit_step *step, uint64_t u
 	       struct error *error)
 {
 	const struct committer *committer = &waiter->committer;
-	struct transport_endpoint *endpoint = waiter->epoch->mates[step->link].endpoint;
+	struct transport_endpoint *endpoint = mate_of(waiter, step->link)->endpoint;
 
 	if (step->kind == COMMIT_TELL)
 		return transport_signal(endpoint, UPDATE_ARRIVE, &committer->all,
@@ -148,17 +184,17 @@ static bool may_be_unheard(const struct waiter *waiter, const struct commit_step
 static bool read_mate(struct waiter *waiter, uint32_t m, struct commit_event *event,
 		      struct error *error)
 {
-	uint64_t *seen = &waiter->mates_seen[m];
+	uint64_t *seen = &waiter->mates_seen[waiter->mates_from + m];
 	bool decides = m == 0 && waiter->committer.decided_for;
 	struct transport_signal signal;
 	struct update_meet meet;
 
 	error->code = ERROR_NONE;
-	if (transport_signal_read(waiter->epoch->mates[m].endpoint, &signal) ||
+	if (transport_signal_read(mate_of(waiter, m)->endpoint, &signal) ||
 	    signal.sequence == *seen)
 		return false;
 	*seen = signal.sequence;
-	if (update_read_meet(&signal, waiter->mates[m].name, decides, &meet, error))
+	if (update_read_meet(&signal, mate_of(waiter, m)->name, decides, &meet, error))
 		return true;
 	*event = (struct commit_event){.kind = COMMIT_HEARS,
 				       .link = m,
@@ -172,7 +208,7 @@ static bool read_mate(struct waiter *waiter, uint32_t m, struct commit_event *ev
 /* True: somebody said something, or with an error, something that is wrong. */
 static bool hear(struct waiter *waiter, struct commit_event *event, struct error *error)
 {
-	for (uint32_t m = 0; m < waiter->epoch->mate_count; m++)
+	for (uint32_t m = 0; m < waiter->mates_count; m++)
 		if (read_mate(waiter, m, event, error))
 			return true;
 	return false;
@@ -184,7 +220,7 @@ static bool decided_before(struct waiter *waiter)
 {
 	if (waiter_is_shown(waiter))
 		return true;
-	if (!mapped_word(waiter->epoch))
+	if (!mapped_word(waiter))
 		store_word(waiter, 0);
 	return false;
 }
@@ -192,14 +228,16 @@ static bool decided_before(struct waiter *waiter)
 static bool find_gone(struct waiter *waiter, struct commit_event *event, struct error *error,
 		      struct receive_event *out)
 {
-	for (uint32_t m = 0; m < waiter->epoch->mate_count; m++) {
-		if (!peer_check_alive(&waiter->epoch->mates[m], error))
+	for (uint32_t m = 0; m < waiter->mates_count; m++) {
+		if (!peer_check_alive(mate_of(waiter, m), error))
 			continue;
 		/* its last word may have come after we looked */
 		if (read_mate(waiter, m, event, error))
 			return error->code != ERROR_NONE;
+		peer_check_alive(mate_of(waiter, m), error);
+		if (waiter_loses_mate(waiter, mate_of(waiter, m), error))
+			continue;
 		*out = (struct receive_event){.kind = RECEIVE_FAILED, .broken = true};
-		peer_check_alive(&waiter->epoch->mates[m], error);
 		if (m == 0 && waiter->committer.decided_for &&
 		    waiter->receiver.phase == RECEIVE_PREPARED && decided_before(waiter))
 			*out = (struct receive_event){.kind = RECEIVE_MET};
@@ -243,9 +281,10 @@ static bool run(struct waiter *waiter, struct commit_event event, uint64_t until
 		case COMMIT_SAY:
 			rc = say(waiter, &step, until_ns, &unheard);
 			if (rc && may_be_unheard(waiter, &step)) {
-				log_warn("%s was not told: %s", waiter->mates[step.link].name,
+				log_warn("%s was not told: %s", mate_of(waiter, step.link)->name,
 					 unheard.text);
-			} else if (rc) {
+			} else if (rc && !waiter_loses_mate(waiter, mate_of(waiter, step.link),
+							    &unheard)) {
 				*error = unheard;
 				*out = (struct receive_event){.kind = RECEIVE_FAILED,
 							      .broken = true};
@@ -338,7 +377,7 @@ bool waiter_hear_mates(struct waiter *waiter, struct error *error, struct receiv
 	struct commit_event asks;
 	bool ends;
 
-	if (!waiter->receiver.meets)
+	if (!waiter->receiver.meets || (waiter_is_by_plan(waiter) && !waiter_may_be_let_go(waiter)))
 		return false;
 	ends = listen(waiter, clock_deadline_ns(LAST_WORDS_MS), error, event) ||
 	       find_gone(waiter, &asks, error, event);

@@ -43,6 +43,11 @@ static uint64_t ended_version(const struct receiver *receiver)
 	return receiver->peer_count ? receiver->links[0].end.version : receiver->min_version;
 }
 
+uint64_t receive_promised(const struct receiver *receiver)
+{
+	return receiver->phase == RECEIVE_PREPARED ? ended_version(receiver) : 0;
+}
+
 /* ---- failing ---- */
 
 /* Its version cannot come any more. */

@@ -122,6 +122,8 @@ void receiver_init(struct receiver *receiver, const struct receive_peer *peers,
 /* It agrees with others on what is shown (commit.h). */
 void receiver_meets(struct receiver *receiver, bool staged);
 struct receive_step receive_next(struct receiver *receiver, const struct receive_event *event);
+/* The version that it is at PUBLISH with; 0: it is not. */
+uint64_t receive_promised(const struct receiver *receiver);
 /* All trainers are gone, and not all had ended the version that is waited for. */
 bool receive_is_alone(const struct receiver *receiver);
 /* What was counted of it counts no more, and is not past: others are met at OPEN again. */

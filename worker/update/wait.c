@@ -398,17 +398,40 @@ static bool only_interrupted(const struct waiter *waiter, const struct receive_e
 	       event->error->code == ERROR_INTERRUPTED && !waiter->health->failed;
 }
 
+/* An engine is gone: what trainers have begun is waited for, whoever is there, and shown if the next plan says so. */
+static bool meet_nobody(struct waiter *waiter, const struct receive_step *step, bool shown,
+			struct receive_event *event)
+{
+	const struct receiver *receiver = &waiter->receiver;
+
+	if ((step->round == MEET_PUBLISH && !shown) ||
+	    (step->round == MEET_OPEN && !waiter_has_begun(waiter, receiver->min_version)))
+		return false;
+	*event = (struct receive_event){.kind = RECEIVE_MET,
+					.min_version = receiver->min_version,
+					.max_version = receiver->max_version,
+					.now_ns = clock_ns()};
+	if (step->round == MEET_OPEN)
+		open_memory(waiter);
+	return true;
+}
+
 static bool meet(struct waiter *waiter, const struct receive_step *step, struct heard *heard,
 		 struct receive_event *event)
 {
+	bool by_plan = waiter_is_by_plan(waiter), shown;
+
+	if (step->round == MEET_PUBLISH)
+		versions_prepare(waiter->versions, waiter->copy, step->version);
+	shown = by_plan && step->round == MEET_PUBLISH && waiter_promises(waiter, step->version);
+	if (by_plan && !waiter_may_be_let_go(waiter))
+		return meet_nobody(waiter, step, shown, event);
 	if (step->round != MEET_OPEN && waiter->committer.phase == COMMIT_IDLE) {
 		/* a mate has given up, and that was heard outside of a wait */
 		heard->error = waiter->committer.error;
 		*event = (struct receive_event){.kind = RECEIVE_FAILED, .error = &heard->error};
 		return true;
 	}
-	if (step->round == MEET_PUBLISH)
-		versions_prepare(waiter->versions, waiter->copy, step->version);
 	if (!waiter_meet(waiter, step, &heard->error, event) || only_pauses(waiter, event))
 		return false;
 	event->error = &heard->error;
@@ -419,7 +442,7 @@ static bool meet(struct waiter *waiter, const struct receive_step *step, struct 
 	return true;
 }
 
-static struct receive_event late(const struct waiter *waiter, const struct receive_step *step,
+static struct receive_event late(struct waiter *waiter, const struct receive_step *step,
 				 struct heard *heard)
 {
 	struct text missing = {0}, update = {0};
@@ -428,7 +451,11 @@ static struct receive_event late(const struct waiter *waiter, const struct recei
 		text_format(&update, "update %llu", (unsigned long long)step->version);
 	else
 		text_add(&update, "the next update");
-	commit_missing(&waiter->committer, &missing);
+	if (waiter_is_by_plan(waiter))
+		text_add(&missing, "an engine has left, and the next plan has not come, which says "
+				   "what is shown");
+	else
+		commit_missing(&waiter->committer, &missing);
 	error_set(
 		&heard->error, ERROR_TIMEOUT,
 		"%s: %s after %.1f s; raise the update timeout (--update-timeout) if this is expected",
@@ -450,7 +477,7 @@ static bool pauses(struct waiter *waiter, uint64_t version)
 	if (!control || !control_pause(control, &ended))
 		return false;
 	if (receiver->phase > RECEIVE_COUNTING)
-		return false;
+		return receiver->phase == RECEIVE_PREPARED && waiter_is_by_plan(waiter);
 	done = receiver->past > done ? receiver->past : done;
 	/* a trainer is gone, and the others have begun that version: it does not come by this plan, whatever this rank has heard of it */
 	if (waiter->mates_past > done && waiter->mates_past <= control_over(control))
@@ -480,9 +507,13 @@ static bool never_comes(struct waiter *waiter, struct heard *heard, struct recei
  * shall not wait for this rank. */
 static int stop(struct waiter *waiter)
 {
-	if (!control_lacks_trainer(waiter->health->control))
+	bool by_plan = waiter_is_by_plan(waiter);
+
+	waiter->holds = by_plan && waiter->receiver.phase == RECEIVE_PREPARED;
+	if (waiter->holds || !control_lacks_trainer(waiter->health->control))
 		return WAITER_PAUSES;
-	waiter_cannot(waiter, GIVE_UP_PAUSES, "a trainer has left the job");
+	if (!by_plan)
+		waiter_cannot(waiter, GIVE_UP_PAUSES, "a trainer has left the job");
 	/* while it meets at OPEN, what is open is an earlier version's: promised, or tainted by itself */
 	if (waiter->opened && waiter->receiver.phase != RECEIVE_JOINING &&
 	    waiter_lacks_peer(waiter))
@@ -571,10 +602,34 @@ static bool keeps_promise(struct waiter *waiter, struct error *error)
 	return true;
 }
 
+void waiter_settle(struct waiter *waiter, const struct message_plan *plan)
+{
+	uint64_t version = waiter->epoch ? receive_promised(&waiter->receiver) : 0;
+	struct receive_event given_up = {.kind = RECEIVE_FAILED};
+	struct error why;
+
+	if (!version || !waiter->epoch->plan->together)
+		return;
+	given_up.error = &why;
+	error_set(&why, ERROR_ABORTED,
+		  "update %llu was given up: an engine has left the job, and not all others have "
+		  "all of it",
+		  (unsigned long long)version);
+	if (version == plan->shows || version == versions_published(waiter->versions)) {
+		run(waiter, (struct receive_event){.kind = RECEIVE_MET}, false, &why);
+		return;
+	}
+	receive_next(&waiter->receiver, &given_up);
+	taint(waiter);
+}
+
 static int wait_once(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
 		     uint64_t *published, struct error *error)
 {
-	bool tried = waiter->receiver.phase != RECEIVE_CLOSED && waiter->receiver.wanted == version;
+	/* what is promised the next plan settles, whatever the host asks for meanwhile */
+	uint64_t asked = waiter_promised(waiter) && waiter_is_by_plan(waiter) ? 0 : version;
+	bool tried = waiter->receiver.phase != RECEIVE_CLOSED &&
+		     (waiter->receiver.wanted == version || asked != version);
 	struct receive_event event = {.kind = RECEIVE_ASKS};
 	bool done = false;
 	int rc;
@@ -595,12 +650,15 @@ static int wait_once(struct waiter *waiter, uint64_t version, uint32_t timeout_m
 		return stop(waiter);
 	if (!rc && !done) {
 		if (block || !tried)
-			event = opens(waiter, version, timeout_ms);
+			event = opens(waiter, asked, timeout_ms);
 		rc = run(waiter, event, block, error);
 		waiter->unfinished = rc != 0;
 		if (waiter->receiver.phase == RECEIVE_CLOSED)
 			watch_deadline(waiter->watch, 0);
 	}
+	if (!rc && !done && version && !waiter->versions->prepared &&
+	    versions_published(waiter->versions) < version)
+		return wait_once(waiter, version, timeout_ms, block, published, error);
 	if (!rc && published)
 		*published = waiter->versions->prepared ? waiter->versions->prepared
 							: versions_published(waiter->versions);
@@ -612,5 +670,7 @@ int waiter_wait(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bo
 {
 	int rc = waiter_begin_copy(waiter, version, block, error);
 
+	if (!rc)
+		waiter_meet_all(waiter, version);
 	return rc ? rc : wait_once(waiter, version, timeout_ms, block, published, error);
 }

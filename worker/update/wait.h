@@ -68,6 +68,11 @@ struct waiter {
 	bool copy_used;            /* it has ended it, or given it up: it writes here no more */
 	bool copy_unwanted;        /* this rank has given it up, or asked for a later one */
 	const struct sources *now; /* that are: one of the two */
+	size_t mates_from, mates_count; /* of the epoch's mates, those that are met now */
+	uint64_t alone;            /* plan.alone, up to which those of its engine are; 0: all */
+	bool by_plan;              /* one of those has left, and what is shown the next plan says */
+	bool holds;                /* so: it has said what it has promised, and hears nothing of them any more */
+	uint32_t news;             /* control_news when it said so last */
 	uint64_t *mates_seen;      /* sequence of the signal of a mate handled last */
 	bool untold;               /* what was taken last its trainer was not reached to be told */
 	struct committer committer; /* of the epoch's mates, if it has any */
@@ -163,6 +168,28 @@ void waiter_cannot(struct waiter *waiter, uint64_t version, const char *why);
 bool waiter_is_shown(struct waiter *waiter);
 /* The same by_host, where no word says so: what came since the last call is heard. */
 bool waiter_is_let_go(struct waiter *waiter);
+/* wait_together.c: in a job that goes on, and whose engines show versions together (plan.together). Which mates are met, from the
+ * epoch on: before waiter_use; and from a wait for `version` on. */
+void waiter_choose_mates(struct waiter *waiter);
+void waiter_meet_all(struct waiter *waiter, uint64_t version);
+/* That one looks at the word that this rank looks at. */
+bool waiter_shares_word(const struct waiter *waiter, const struct peer *mate);
+/* An engine is gone, and nobody is met any more. */
+bool waiter_is_by_plan(struct waiter *waiter);
+/* So: it had promised before it knew, and who decides may have. */
+bool waiter_may_be_let_go(const struct waiter *waiter);
+/* That mate is not reached: it is gone on without, and the controller told. False: this rank ends by it. */
+bool waiter_loses_mate(struct waiter *waiter, struct peer *mate, const struct error *why);
+/* By plan: trainers wait for this rank to accept that version. */
+bool waiter_has_begun(struct waiter *waiter, uint64_t version);
+/* At PUBLISH, by plan: the controller is told what is promised, if it is to make a pause. True: that is to be shown now. */
+bool waiter_promises(struct waiter *waiter, uint64_t version);
+/* meet.c: it is, on this rank, and on those that look at its word. False: not before who decides for it does. */
+bool waiter_shows(struct waiter *waiter, uint64_t version);
+/* What it has promised and does not show, for message_paused. */
+uint64_t waiter_promised(const struct waiter *waiter);
+/* wait.c: another plan has come, which says whether that is shown. */
+void waiter_settle(struct waiter *waiter, const struct message_plan *plan);
 /* ERROR_STATE inside the hook; `call` is for the message. */
 int post_load_outside(const struct post_load *load, const char *call, struct error *error);
 

@@ -76,9 +76,11 @@ int waiter_check_past(const struct waiter *waiter, uint64_t version, struct erro
 		return 0;
 	return error_set(
 		error, ERROR_ABORTED,
-		"update %llu was given up: a trainer that was to send a part of it has left "
+		"update %llu was given up: a trainer that was to send a part of it%s has left "
 		"the job, and the others go on with update %llu",
-		(unsigned long long)version, (unsigned long long)(waiter->receiver.past + 1));
+		(unsigned long long)version,
+		waiter->epoch->plan->together ? ", or an engine that was to show it," : "",
+		(unsigned long long)(waiter->receiver.past + 1));
 }
 
 int waiter_fence(const struct peer *peer, const char *what, uint64_t deadline_ns,

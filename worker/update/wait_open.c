@@ -70,7 +70,7 @@ void waiter_use(struct waiter *waiter, const struct sources *sources)
 	waiter->heard = 0;
 	receiver_init(&waiter->receiver, sources->peers, sources->count, sources->links,
 		      waiter->epoch->plan->digest, waiter->epoch->sums);
-	if (waiter->epoch->mate_count)
+	if (waiter->mates_count)
 		receiver_meets(&waiter->receiver, waiter->epoch->options.params->landing);
 }
 
@@ -92,6 +92,7 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 		rc = open_sources(waiter, &waiter->donor, epoch->copied_from, 1, error);
 	if (rc)
 		return rc;
+	waiter_choose_mates(waiter);
 	waiter_use(waiter, waiter->copies ? &waiter->donor : &waiter->trainers);
 	waiter->receiver.past = waiter->past;
 	waiter->mates_past = 0;

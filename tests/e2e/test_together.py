@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All engines show versions together (--commit job) in a job that goes on when some are lost (--on-loss continue)."""
+import random
+import time
+
+import job as jobs
+import pytest
+from test_on_loss import INFER, TCP, TRAIN, until
+from test_returns import come_back
+
+WAYS = {"shm": [], "tcp": TCP, "list": ["--transport", "shm,tcp", "--nic", "lo"], "full": ["--replica", "full", "--checksums"]}
+UPDATES = 250
+
+
+def begin(job, *flags, updates=UPDATES, controller=(), inference=("--shadow",), trainer=()):
+    job.controller("--on-loss", "continue", "--commit", "job", *controller)
+    job.workers("--verify", *flags, updates=updates, inference_flags=inference, trainer_flags=["--interval", "10ms", *trainer])
+    until(lambda: all(job.processes[f"inference-{rank}"].updates() for rank in range(job.inference)), job)
+
+
+def right(job, ranks, updates=UPDATES, first=1):
+    """Those ranks, (rank, name), have shown each version, and of the last ones every byte is right."""
+    want = jobs.expected(job.model, job.infer)
+    for rank, name in ranks:
+        got = job.digests(rank, name)
+        assert sorted(got) == list(range(min(got) if first is None else first, updates + 1)), f"{name}: {job.said()}"
+        assert got[updates] == want.digests(updates)[rank % want.tp]
+
+
+@pytest.mark.parametrize("way, inference", [("shm", ["--shadow"]), ("shm", []), ("tcp", ["--shadow"]), ("list", []), ("full", [])])
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_killed_rank__takes_its_engine_out_and_the_others_show_every_version(tmp_path, models, way, inference, victim):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, *WAYS[way], inference=inference)
+        time.sleep(random.Random(f"{way}{inference}{victim}").uniform(0, 0.3))
+        job.kill(f"inference-{victim}")
+        codes = job.wait(90)
+        lost = {victim, victim ^ 1}
+        assert {code for name, code in codes.items() if name not in {f"inference-{rank}" for rank in lost}} == {0}, job.said()
+        right(job, [(rank, f"inference-{rank}") for rank in range(6) if rank not in lost])
+        assert "2 of 3 engines are here from version" in job.processes["controller"].stderr
+    assert not jobs.leftovers()
+
+
+@pytest.mark.parametrize("infer, engine, trainer, sends", [
+    (INFER, 0, ["--repeat"], "is sent it before, once more"), (INFER, 2, ["--repeat"], "is sent it by engines that show it"), (INFER, 2, [], None), (INFER, 1, ["--admit"], "is sent it by engines that show it"),
+    ("engines=3,tp=1", 0, ["--repeat"], "is sent it before, once more"), ("engines=3,tp=1", 2, ["--repeat"], "is sent it by engines that show it"),
+    ("engines=2,tp=2", 1, ["--repeat"], "is sent it before, once more"), ("engines=2,tp=2", 0, ["--admit"], None)])
+def test_engine__that_comes_back_shows_what_the_others_show(tmp_path, models, infer, engine, trainer, sends):
+    """The last version by itself, where it is sent that, and all later ones together with them."""
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, infer) as job:
+        begin(job, "--checksums", updates=12, trainer=[*trainer, "--interval", "600ms"])
+        tp = jobs.counts(TRAIN, infer)[1] // int(jobs.spec(infer)["engines"])
+        ranks = list(range(engine * tp, engine * tp + tp))
+        job.kill(f"inference-{ranks[-1]}")
+        until(lambda: all(job.processes[f"inference-{rank}"].code is not None for rank in ranks), job)
+        come_back(job, "--checksums", ranks=ranks, updates=12)
+        codes = job.wait(90)
+        assert {code for name, code in codes.items() if name not in {f"inference-{rank}" for rank in ranks}} == {0}, job.said()
+        right(job, [(rank, f"inference-{rank}") for rank in range(job.inference) if rank not in ranks], 12)
+        right(job, [(rank, f"again-{rank}") for rank in ranks], 12, first=None)
+        assert not sends or sends in job.processes["controller"].stderr, job.said()
+    assert not jobs.leftovers()
+
+
+def test_engine__that_has_done_its_work_leaves_the_others_to_go_on(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller("--on-loss", "continue", "--commit", "job")
+        for rank in range(2):
+            job.worker("trainer", rank, "--interval", "10ms", updates=80)
+        for rank in range(6):
+            job.worker("inference", rank, "--verify", updates=40 if rank < 4 else 80)
+        codes = job.wait(60)
+        assert set(codes.values()) == {0}, job.said()
+        right(job, [(rank, f"inference-{rank}") for rank in range(4)], 40)
+        right(job, [(4, "inference-4"), (5, "inference-5")], 80)
+    assert not jobs.leftovers()
+
+
+@pytest.mark.parametrize("victim", ["inference-0", "inference-3"])
+def test_last_version__is_shown_by_all_who_have_it_when_trainers_are_done(tmp_path, models, victim):
+    """The last hook ends after trainers have left, and an engine is lost meanwhile."""
+    hook = ["--post-load", f'test "$WEFT_VERSION" -lt 5 || sleep {{}}']
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller("--on-loss", "continue", "--commit", "job")
+        for rank in range(2):
+            job.worker("trainer", rank, updates=5)
+        for rank in range(6):
+            job.worker("inference", rank, "--verify", "--shadow", *[part.format(60 if f"inference-{rank}" == victim else rank % 3) for part in hook], updates=5)
+        until(lambda: "5 of 8 still here" in job.processes["controller"].stderr or "6 of 8 still here" in job.processes["controller"].stderr, job)
+        job.kill(victim)
+        codes = job.wait(30)
+        lost = {int(victim[-1]), int(victim[-1]) ^ 1}
+        assert {code for name, code in codes.items() if name not in {f"inference-{rank}" for rank in lost}} == {0}, job.said()
+        right(job, [(rank, f"inference-{rank}") for rank in range(6) if rank not in lost], 5)
+    assert not jobs.leftovers()

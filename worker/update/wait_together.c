@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * wait_together.c -- an inference rank of a job that goes on, and whose engines show versions together (--commit job). When one of
+ * them leaves, those who decide lack somebody, or are lost themselves. So nobody waits for another one any more:
+ *
+ *   OPEN      only for a version that trainers have begun, who wait for this rank; else it stops for the next plan here
+ *   CLOSE     at once
+ *   PUBLISH   all is here, verified and loaded: the controller is told. It says that it is shown, as soon as all others have all
+ *             of it, too; or the next plan says whether it is, for which this rank stops here
+ *
+ * (controller/settle.c.) Who had promised before it heard of the loss is let go, if that was decided, until it stops.
+ *
+ * And an engine that lacks a version that others show, and is sent it, shows that one by itself.
+ */
+#include "worker/update/wait.h"
+
+#include "base/log.h"
+
+static bool is_of_own_engine(const struct epoch *epoch, const struct peer *mate)
+{
+	uint32_t ranks = epoch->plan->together;
+
+	return !ranks || mate->plan->member.rank / ranks == epoch->options.self.rank / ranks;
+}
+
+bool waiter_shares_word(const struct waiter *waiter, const struct peer *mate)
+{
+	return is_of_own_engine(waiter->epoch, mate);
+}
+
+void waiter_choose_mates(struct waiter *waiter)
+{
+	const struct epoch *epoch = waiter->epoch;
+	size_t first = 0, end = epoch->mate_count;
+
+	waiter->by_plan = waiter->holds = false;
+	waiter->news = 0;
+	waiter->alone = epoch->plan->alone;
+	/* who decides for the first rank of an engine comes before those that this one decides for, and others behind them */
+	while (waiter->alone && first < end && !is_of_own_engine(epoch, &epoch->mates[first]))
+		first++;
+	while (waiter->alone && end > first && !is_of_own_engine(epoch, &epoch->mates[end - 1]))
+		end--;
+	waiter->mates_from = first;
+	waiter->mates_count = end - first;
+}
+
+/* Its own engine's ranks have heard no more turns of it than it has had. */
+void waiter_meet_all(struct waiter *waiter, uint64_t version)
+{
+	const struct epoch *epoch = waiter->epoch;
+	uint64_t alone = waiter->alone;
+
+	if (!alone || waiter->copies ||
+	    (version <= alone && waiter->receiver.past < alone && waiter->mates_past < alone &&
+	     waiter->versions->prepared < alone && versions_published(waiter->versions) < alone))
+		return;
+	if (waiter->committer.phase != COMMIT_IDLE)
+		waiter_cannot(waiter, alone, "it waits for another version");
+	waiter->alone = 0;
+	waiter->mates_from = 0;
+	waiter->mates_count = epoch->mate_count;
+	waiter->committer.links = waiter->mates;
+	waiter->committer.link_count = (uint32_t)epoch->mate_count;
+	waiter->committer.decided_for = epoch_decider(epoch) != NULL;
+	if (epoch->mate_count)
+		receiver_meets(&waiter->receiver, epoch->options.params->landing);
+}
+
+bool waiter_is_by_plan(struct waiter *waiter)
+{
+	const struct member any = {ROLE_INFERENCE, 0};
+
+	if (!waiter->epoch->plan->together || waiter->alone || !waiter->receiver.meets)
+		return false;
+	waiter->by_plan =
+		waiter->by_plan || control_have_left(waiter->health->control, any, UINT32_MAX);
+	return waiter->by_plan;
+}
+
+bool waiter_may_be_let_go(const struct waiter *waiter)
+{
+	const struct committer *committer = &waiter->committer;
+
+	return !waiter->holds && committer->round == MEET_PUBLISH &&
+	       (committer->phase == COMMIT_MEETING || committer->phase == COMMIT_LETTING_GO);
+}
+
+bool waiter_loses_mate(struct waiter *waiter, struct peer *mate, const struct error *why)
+{
+	struct control *control = waiter->health->control;
+
+	if (!waiter->epoch->plan->together || !control || is_of_own_engine(waiter->epoch, mate) ||
+	    !peer_explains(why->code))
+		return false;
+	waiter->by_plan = true;
+	if (mate->gone)
+		return true;
+	mate->gone = true;
+	log_warn("%s: what is shown the next plan says, since %s is not reached: %s",
+		 waiter->epoch->options.name, mate->name, why->text);
+	control_drop(control, mate->plan->member, why, versions_published(waiter->versions));
+	return true;
+}
+
+bool waiter_has_begun(struct waiter *waiter, uint64_t version)
+{
+	uint64_t begun, shows;
+
+	return control_settles(waiter->health->control, &begun, &shows) && version <= begun;
+}
+
+bool waiter_promises(struct waiter *waiter, uint64_t version)
+{
+	struct control *control = waiter->health->control;
+	uint32_t news = control_news(control), number;
+	uint64_t begun, shows;
+
+	number = control_settles(control, &begun, &shows);
+	if (!number)
+		return false;
+	waiter->holds = true; /* nothing that it hears of others may change what it says now */
+	if (waiter->news != news)
+		control_promises(control, number, versions_published(waiter->versions), version);
+	waiter->news = news;
+	return shows == version && waiter_shows(waiter, version);
+}
+
+uint64_t waiter_promised(const struct waiter *waiter)
+{
+	uint64_t version = waiter->epoch ? receive_promised(&waiter->receiver) : 0;
+
+	return version > versions_published(waiter->versions) ? version : 0;
+}
