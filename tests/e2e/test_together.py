@@ -94,3 +94,18 @@ def test_last_version__is_shown_by_all_who_have_it_when_trainers_are_done(tmp_pa
         assert {code for name, code in codes.items() if name not in {f"inference-{rank}" for rank in lost}} == {0}, job.said()
         right(job, [(rank, f"inference-{rank}") for rank in range(6) if rank not in lost], 5)
     assert not jobs.leftovers()
+
+
+def test_engine__that_does_not_load_its_version_in_time_is_gone_on_without(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        job.controller("--on-loss", "continue", "--commit", "job", "--update-timeout", "6s")
+        for rank in range(2):
+            job.worker("trainer", rank, updates=30)
+        for rank in range(6):
+            hook = ["--post-load", 'test "$WEFT_VERSION" -lt 5 || sleep 9'] if rank == 3 else []
+            job.worker("inference", rank, "--verify", "--shadow", *hook, updates=30)
+        codes = job.wait(60)
+        assert {code for name, code in codes.items() if name not in ("inference-2", "inference-3")} == {0}, job.said()
+        right(job, [(rank, f"inference-{rank}") for rank in (0, 1, 4, 5)], 30)
+        assert "it has not loaded its version for 3.0 s" in job.processes["controller"].stderr
+        assert set(job.digests(2)) == {1, 2, 3, 4}

@@ -306,6 +306,12 @@ void commit_shown(struct committer *committer)
 	committer->phase = COMMIT_IDLE;
 }
 
+bool commit_lacks(const struct committer *committer, uint32_t link)
+{
+	return committer->phase == COMMIT_MEETING && is_child(committer, link) &&
+	       !has_arrived(committer, &committer->links[link]);
+}
+
 void commit_missing(const struct committer *committer, struct text *text)
 {
 	static const char *const what[] = {[MEET_OPEN] = "in weft_update_wait for it",
@@ -314,7 +320,7 @@ void commit_missing(const struct committer *committer, struct text *text)
 	uint32_t count = 0;
 
 	for (uint32_t i = 0; i < committer->link_count; i++) {
-		if (!is_child(committer, i) || has_arrived(committer, &committer->links[i]))
+		if (!commit_lacks(committer, i))
 			continue;
 		if (++count <= NAMED_MAX)
 			text_format(text, "%s%s", count > 1 ? ", " : "", committer->links[i].name);

@@ -99,6 +99,8 @@ void committer_init(struct committer *committer, struct commit_link *links, uint
 struct commit_step commit_next(struct committer *committer, const struct commit_event *event);
 /* At PUBLISH, of a rank that decides for nobody: the word says that it was let go, before it was told. */
 void commit_shown(struct committer *committer);
+/* At a meeting that is not over: it is waited for. */
+bool commit_lacks(const struct committer *committer, uint32_t link);
 /* At a meeting that is not over: whom it waits for and what for, "inference 1 (host a) is not in weft_update_wait". */
 void commit_missing(const struct committer *committer, struct text *text);
 

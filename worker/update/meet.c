@@ -358,6 +358,8 @@ bool waiter_meet(struct waiter *waiter, const struct receive_step *step, struct 
 			waiter_cannot(waiter, committer->own.min_version,
 				      "it waits for another version");
 	}
+	if (!there)
+		waiter->arrived_ns = clock_ns();
 	if (run(waiter, there ? asks : arrival(waiter, step), step->until_ns, error, event) ||
 	    listen(waiter, step->until_ns, error, event))
 		return true;
@@ -369,6 +371,7 @@ bool waiter_meet(struct waiter *waiter, const struct receive_step *step, struct 
 		*event = (struct receive_event){.kind = RECEIVE_FAILED};
 		return true;
 	}
+	waiter_drop_late(waiter);
 	return find_gone(waiter, &asks, error, event);
 }
 

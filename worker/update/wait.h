@@ -77,6 +77,7 @@ struct waiter {
 	bool untold;               /* what was taken last its trainer was not reached to be told */
 	struct committer committer; /* of the epoch's mates, if it has any */
 	struct commit_link *mates;
+	uint64_t arrived_ns;       /* at the meeting that it is at */
 	bool asks_anew;            /* a wait has begun: it arrives at OPEN in a new turn */
 	uint32_t heard;            /* peer that was heard last: the next one is listened to first */
 	uint64_t signals;          /* of the domain, seen */
@@ -186,6 +187,8 @@ bool waiter_has_begun(struct waiter *waiter, uint64_t version);
 bool waiter_promises(struct waiter *waiter, uint64_t version);
 /* meet.c: it is, on this rank, and on those that look at its word. False: not before who decides for it does. */
 bool waiter_shows(struct waiter *waiter, uint64_t version);
+/* An engine that is waited for at CLOSE or PUBLISH for half of the update timeout is gone on without, as trainers do. */
+void waiter_drop_late(struct waiter *waiter);
 /* What it has promised and does not show, for message_paused. */
 uint64_t waiter_promised(const struct waiter *waiter);
 /* wait.c: another plan has come, which says whether that is shown. */

@@ -14,6 +14,7 @@
  */
 #include "worker/update/wait.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 
 static bool is_of_own_engine(const struct epoch *epoch, const struct peer *mate)
@@ -101,6 +102,26 @@ bool waiter_loses_mate(struct waiter *waiter, struct peer *mate, const struct er
 		 waiter->epoch->options.name, mate->name, why->text);
 	control_drop(control, mate->plan->member, why, versions_published(waiter->versions));
 	return true;
+}
+
+void waiter_drop_late(struct waiter *waiter)
+{
+	const struct epoch *epoch = waiter->epoch;
+	uint64_t half_ns = epoch->wait_ms * 1000000ull / 2;
+	struct error late;
+
+	if (!epoch->plan->together || waiter->alone || waiter->committer.round == MEET_OPEN ||
+	    clock_ns() < waiter->arrived_ns + half_ns)
+		return;
+	for (uint32_t m = 0; m < waiter->mates_count; m++) {
+		struct peer *mate = &epoch->mates[m];
+
+		if (mate->gone || !commit_lacks(&waiter->committer, m))
+			continue;
+		error_set(&late, ERROR_TIMEOUT, "it has not loaded its version for %.1f s",
+			  (double)half_ns / 1e9);
+		waiter_loses_mate(waiter, mate, &late);
+	}
 }
 
 bool waiter_has_begun(struct waiter *waiter, uint64_t version)
