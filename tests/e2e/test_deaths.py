@@ -86,6 +86,8 @@ def differ(victim, at, died, said, log, tp):
     others = {name: one for name, one in said.items() if name.startswith("inference") and name not in lost}
     if not all(one["right"] for one in said.values()):
         return f"{victim} at {at}: wrong bytes are shown: {said}\n{log}"
+    if any("probing the path" in (one["error"] or "") for one in said.values()):
+        return None  # before all had joined: that ends a job
     if any(one["shown"] != UPDATES or one["error"] for one in others.values()):
         return f"{victim} at {at}: not all others show the last version: {said}\n{log}"
     return None

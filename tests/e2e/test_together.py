@@ -53,7 +53,9 @@ def test_engine__that_comes_back_shows_what_the_others_show(tmp_path, models, in
         tp = jobs.counts(TRAIN, infer)[1] // int(jobs.spec(infer)["engines"])
         ranks = list(range(engine * tp, engine * tp + tp))
         job.kill(f"inference-{ranks[-1]}")
-        until(lambda: all(job.processes[f"inference-{rank}"].code is not None for rank in ranks), job)
+        until(lambda: "engines are here from version" in job.processes["controller"].stderr, job)
+        done = len(job.processes["trainer-0"].updates())
+        until(lambda: len(job.processes["trainer-0"].updates()) > done, job)  # and now it has nothing new
         come_back(job, "--checksums", ranks=ranks, updates=12)
         codes = job.wait(90)
         assert {code for name, code in codes.items() if name not in {f"inference-{rank}" for rank in ranks}} == {0}, job.said()
