@@ -171,13 +171,13 @@ static void take_drop(struct worker_core *core, const struct worker_event *event
 static void take_paused(struct worker_core *core, const struct worker_event *event)
 {
 	const struct message_paused said = {.number = event->number,
-					      .stopped = event->done,
-					      .next = event->next,
-					      .version = event->version,
-					      .repeats = event->repeats,
-					      .between = event->between,
-					      .anew = event->anew,
-					      .promised = event->promised};
+					    .stopped = event->done,
+					    .next = event->next,
+					    .version = event->version,
+					    .repeats = event->repeats,
+					    .between = event->between,
+					    .anew = event->anew,
+					    .promised = event->promised};
 
 	if (core->state == WORKER_RUN && core->halts && !core->pause.number && event->done)
 		core->stopped = said;
