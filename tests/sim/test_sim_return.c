@@ -138,7 +138,7 @@ static void test_endpoint__that_breaks_while_the_pause_lasts_is_not_kept(void **
 static void say_bytes(const char *infer, const char *train, uint64_t bytes[2])
 {
 	struct simulation *s = simulation_running(&(struct simulation_options){
-		.infer = infer, .train = train, .on_loss = "continue"});
+		.infer = infer, .train = train, .on_loss = "continue", .tensors = 48});
 	uint32_t world = (uint32_t)strtoul(train + strlen("world="), NULL, 10);
 
 	simulation_kill(s, world + 2);
