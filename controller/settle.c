@@ -84,12 +84,16 @@ void settle_choose(struct controller *controller)
 	}
 }
 
-/* Some trainer has ended it, so none sends it anew. */
+/* Some trainer who goes on, or has done its work, has ended it, so none sends it anew. */
 static bool is_ended(const struct controller *controller, uint64_t version)
 {
-	for (uint32_t t = 0; t < controller->members.trainers; t++)
-		if (controller->members.slots[t].version >= version)
+	for (uint32_t t = 0; t < controller->members.trainers; t++) {
+		const struct slot *slot = &controller->members.slots[t];
+
+		if (slot->version >= version &&
+		    (slot->presence == PRESENCE_LEFT || exchange_serves(controller, slot)))
 			return true;
+	}
 	return false;
 }
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """All engines show versions together (--commit job) in a job that goes on when some are lost (--on-loss continue)."""
+import pathlib
 import random
+import sys
 import time
 
 import job as jobs
@@ -111,3 +113,25 @@ def test_engine__that_does_not_load_its_version_in_time_is_gone_on_without(tmp_p
         right(job, [(rank, f"inference-{rank}") for rank in (0, 1, 4, 5)], 30)
         assert "it has not loaded its version for 3.0 s" in job.processes["controller"].stderr
         assert set(job.digests(2)) == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("shadow", [0, 1])
+def test_readers__are_shown_what_the_plan_has_settled(tmp_path, shadow):
+    """An engine that has promised a version shows it, to readers too, when the other one is lost before it has."""
+    library = jobs.BIN / "tests" / "programs" / "libweft.so"
+    program = pathlib.Path(__file__).resolve().parent / "settled_rank.py"
+    with jobs.Job(tmp_path, tmp_path / "no model", "world=2,source=gathered", "engines=2,tp=2") as job:
+        job.controller("--on-loss", "continue", "--commit", "job", "--heartbeat", "100ms", "--lost-after", "1s")
+        for role, count in (("trainer", 2), ("inference", 4)):
+            for rank in range(count):
+                job.start(f"{role}-{rank}", [sys.executable, program, library, role, rank, job.address, shadow])
+        until(lambda: "loads" in job.processes["inference-1"].stdout, job)
+        time.sleep(0.7)  # trainers have ended it, and wait for the next one
+        job.kill("inference-1")
+        codes = job.wait(60)
+        for name in ("trainer-0", "trainer-1", "inference-2", "inference-3"):
+            assert codes[name] == 0, f"{name}: {job.said()}"
+        for rank in (2, 3):
+            said = job.processes[f"inference-{rank}"].stdout.splitlines()
+            assert said == [f"waited for {version}, readers are shown {(version, True)}" for version in (1, 2, 3)]
+    assert not jobs.leftovers()

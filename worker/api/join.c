@@ -102,7 +102,9 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 		.beside = &worker->beside,
 		.landing_bytes = worker->landing_bytes,
 		.update_timeout_ms = worker->update_timeout_ms,
-		.shown = versions_begin(&worker->versions, &shown) ? shown : 0,
+		.shown = worker->waiter.settled			     ? worker->waiter.settled
+			 : versions_begin(&worker->versions, &shown) ? shown
+								     : 0,
 	};
 	struct kept_links links = {0};
 	int rc;
@@ -294,9 +296,13 @@ static bool goes_on_without(struct weft_worker *worker, enum control_request req
 	struct epoch *epoch = worker->epoch;
 	struct peer *peer;
 
-	if (!epoch || epoch->at >= epoch->peer_count || !peer_explains(why->code))
+	if (!epoch || epoch->at >= epoch->all_count || !peer_explains(why->code))
 		return false;
 	peer = &epoch->peers[epoch->at];
+	if (epoch->at >= epoch->peer_count && !epoch_is_of_other_engine(epoch, peer))
+		return false;
+	if (request == CONTROL_RUN && epoch->at >= epoch->peer_count)
+		return waiter_loses_mate(&worker->waiter, peer, why);
 	if (request == CONTROL_RUN)
 		return worker->self.role == ROLE_TRAINER
 			       ? sender_drop(&worker->sender, (uint32_t)epoch->at, why)

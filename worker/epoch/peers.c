@@ -311,7 +311,8 @@ int peers_open(struct epoch *epoch, struct kept_links *links, struct message_end
 		beside_close_replaced(epoch->options.beside);
 	for (size_t i = 0; i < epoch->all_count && !rc; i++)
 		rc = open_peer(epoch, &epoch->peers[i], links, endpoints, error);
-	find_landed(epoch);
+	if (!rc)
+		find_landed(epoch);
 	if (!rc && epoch->options.self.role == ROLE_INFERENCE) {
 		rc = open_sums(epoch, error);
 		if (!rc)
@@ -418,6 +419,16 @@ int peer_check_alive(const struct peer *peer, struct error *error)
 		error, ERROR_PEER_LOST,
 		"%s is gone: its process has ended (killed, failed, or done with fewer updates)",
 		peer->name);
+}
+
+bool epoch_is_of_other_engine(const struct epoch *epoch, const struct peer *peer)
+{
+	uint32_t ranks = epoch->plan->together;
+
+	return ranks && peer->plan->copy == COPY_NONE &&
+	       peer->plan->member.role == ROLE_INFERENCE &&
+	       epoch->options.self.role == ROLE_INFERENCE &&
+	       peer->plan->member.rank / ranks != epoch->options.self.rank / ranks;
 }
 
 bool peer_explains(enum error_code code)

@@ -24,13 +24,19 @@ uint64_t versions_shown(struct versions *versions)
 uint64_t versions_published(const struct versions *versions)
 {
 	/* looking at it is the only thing that is written */
-	uint64_t shown = versions_shown((struct versions *)(uintptr_t)versions);
-	uint64_t published = atomic_load(&versions->published);
+	struct versions *looked_at = (struct versions *)(uintptr_t)versions;
 
-	for (uint32_t c = 0; c < versions->copies && shown > published; c++)
-		if (atomic_load(&versions->copy[c]) == shown)
-			return shown;
-	return published;
+	/* what is shown can move on meanwhile, so far that its copy is written again */
+	for (;;) {
+		uint64_t shown = versions_shown(looked_at);
+		uint64_t published = atomic_load(&versions->published);
+
+		for (uint32_t c = 0; c < versions->copies && shown > published; c++)
+			if (atomic_load(&versions->copy[c]) == shown)
+				return shown;
+		if (shown <= published || versions_shown(looked_at) == shown)
+			return published;
+	}
 }
 
 void versions_follow(struct versions *versions, const _Atomic uint64_t *word, bool checked)

@@ -617,6 +617,9 @@ void waiter_settle(struct waiter *waiter, const struct message_plan *plan)
 		  (unsigned long long)version);
 	if (version == plan->shows || version == versions_published(waiter->versions)) {
 		run(waiter, (struct receive_event){.kind = RECEIVE_MET}, false, &why);
+		waiter->settled = version;
+		waiter->unfinished = false;
+		watch_deadline(waiter->watch, 0);
 		return;
 	}
 	receive_next(&waiter->receiver, &given_up);

@@ -72,7 +72,9 @@ struct waiter {
 	uint64_t alone;            /* plan.alone, up to which those of its engine are; 0: all */
 	bool by_plan;              /* one of those has left, and what is shown the next plan says */
 	bool holds;                /* so: it has said what it has promised, and hears nothing of them any more */
-	uint32_t news;             /* control_news when it said so last */
+	uint32_t news;             /* control_news when it said so last, */
+	uint64_t said;             /* of that version */
+	uint64_t settled;          /* that version is shown because the next plan says so, which the word does not know yet; 0: none */
 	uint64_t *mates_seen;      /* sequence of the signal of a mate handled last */
 	bool untold;               /* what was taken last its trainer was not reached to be told */
 	struct committer committer; /* of the epoch's mates, if it has any */

@@ -19,9 +19,7 @@
 
 static bool is_of_own_engine(const struct epoch *epoch, const struct peer *mate)
 {
-	uint32_t ranks = epoch->plan->together;
-
-	return !ranks || mate->plan->member.rank / ranks == epoch->options.self.rank / ranks;
+	return !epoch_is_of_other_engine(epoch, mate);
 }
 
 bool waiter_shares_word(const struct waiter *waiter, const struct peer *mate)
@@ -36,6 +34,7 @@ void waiter_choose_mates(struct waiter *waiter)
 
 	waiter->by_plan = waiter->holds = false;
 	waiter->news = 0;
+	waiter->said = waiter->settled = 0;
 	waiter->alone = epoch->plan->alone;
 	/* who decides for the first rank of an engine comes before those that this one decides for, and others behind them */
 	while (waiter->alone && first < end && !is_of_own_engine(epoch, &epoch->mates[first]))
@@ -141,9 +140,10 @@ bool waiter_promises(struct waiter *waiter, uint64_t version)
 	if (!number)
 		return false;
 	waiter->holds = true; /* nothing that it hears of others may change what it says now */
-	if (waiter->news != news)
+	if (waiter->news != news || waiter->said != version)
 		control_promises(control, number, versions_published(waiter->versions), version);
 	waiter->news = news;
+	waiter->said = version;
 	return shows == version && waiter_shows(waiter, version);
 }
 
