@@ -149,11 +149,11 @@ int epoch_complete(const struct epoch *epoch, struct party *party, struct messag
 
 	if (!party->kept_count)
 		return 0;
-	if (lacks_place(before, said) || before->region_count + said->region_count > LIMIT_REGIONS)
+	if (lacks_place(before, said))
 		return error_set(
 			why, ERROR_MESSAGE,
-			"%s %u changes its regions to more than %u, or without one that its parameters lie in",
-			role_name(party->worker->who.role), party->worker->who.rank, LIMIT_REGIONS);
+			"%s %u says that a region is no more in which parameters of its lie",
+			role_name(party->worker->who.role), party->worker->who.rank);
 	if (said->place_count || said->copies)
 		return error_set(
 			why, ERROR_MESSAGE,
@@ -167,6 +167,10 @@ int epoch_complete(const struct epoch *epoch, struct party *party, struct messag
 	if (!rc)
 		rc = message_regions_change(&before->shared, &before->shared_count, said->shared,
 					    said->shared_count, why);
+	if (!rc && before->region_count > LIMIT_REGIONS)
+		rc = error_set(why, ERROR_MESSAGE, "%s %u has %zu regions by now, the limit is %u",
+			       role_name(party->worker->who.role), party->worker->who.rank,
+			       before->region_count, LIMIT_REGIONS);
 	if (rc)
 		return rc;
 	/* they change places, but for records: what is left of both is freed with the party */

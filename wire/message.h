@@ -230,6 +230,8 @@ int message_plan_complete(struct message_plan *plan, const struct message_plan *
  * said now, and no record. ERROR_MESSAGE where the two do not fit the plan. */
 int message_peers_complete(struct message_peers *peers, const struct message_plan *plan, struct message_peers *before,
 			   struct error *error);
+/* That one, of peers in the order of a plan's; NULL: it is not there. */
+struct peer_endpoints *message_peers_find(const struct message_peers *peers, struct member member);
 /* An engine, or a trainer, has left the job, and the others go on: `count` ranks from the first on, and why. Counted from 1,
  * heard in this order. */
 struct message_gone { uint32_t number, count; struct member first; int code; char *text; };

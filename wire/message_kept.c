@@ -58,8 +58,7 @@ static int compare_endpoints(const void *member, const void *peer)
 	return member_compare(member, &((const struct peer_endpoints *)peer)->member);
 }
 
-/* They are in the order of the plan's. */
-static struct peer_endpoints *find_peer(const struct message_peers *peers, struct member member)
+struct peer_endpoints *message_peers_find(const struct message_peers *peers, struct member member)
 {
 	return peers->peer_count ? bsearch(&member, peers->peers, peers->peer_count,
 					   sizeof(*peers->peers), compare_endpoints)
@@ -76,8 +75,8 @@ static int complete_one(struct peer_endpoints *out, const struct plan_peer *peer
 			struct message_peers *said, struct message_peers *before,
 			struct error *error)
 {
-	struct peer_endpoints *now = find_peer(said, peer->member);
-	struct peer_endpoints *old = peer->kept ? find_peer(before, peer->member) : NULL;
+	struct peer_endpoints *now = message_peers_find(said, peer->member);
+	struct peer_endpoints *old = peer->kept ? message_peers_find(before, peer->member) : NULL;
 	char name[MEMBER_TEXT_BYTES];
 
 	if (peer->kept ? !old : !now)
@@ -116,7 +115,7 @@ int message_peers_complete(struct message_peers *peers, const struct message_pla
 		return memory_error(error, "taking endpoints",
 				    plan->peer_count * sizeof(*all.peers));
 	for (size_t i = 0; i < plan->peer_count && !rc; i++) {
-		used += find_peer(peers, plan->peers[i].member) != NULL;
+		used += message_peers_find(peers, plan->peers[i].member) != NULL;
 		rc = complete_one(&all.peers[all.peer_count++], &plan->peers[i], peers, before,
 				  error);
 	}

@@ -153,7 +153,6 @@ static int open_endpoints(struct weft_worker *worker, const struct message_plan 
 	if (worker->self.role == ROLE_INFERENCE)
 		waiter_settle(&worker->waiter, plan);
 	rc = join_open(worker, plan, &endpoints, error);
-
 	if (!rc)
 		rc = control_endpoints(worker->control, &endpoints, error);
 	return rc;
@@ -314,21 +313,19 @@ static bool goes_on_without(struct weft_worker *worker, enum control_request req
 	return true;
 }
 
-static int say_paused(struct weft_worker *worker, struct error *error)
-{
-	return control_paused(worker->control, &worker->stop, error);
-}
-
 int join_pause(struct weft_worker *worker, const struct stop *stop, struct error *error)
 {
 	struct stop numbered = *stop;
 	uint64_t from;
+	int rc = 0;
 
 	numbered.number = control_pause(worker->control, &from);
 	numbered.anew = numbered.number && !epoch_is_whole(worker->epoch);
 	worker->stop = numbered;
-	worker->pausing = !numbered.number || !say_paused(worker, error);
-	return worker->pausing ? 0 : -(int)error->code;
+	if (numbered.number)
+		rc = control_paused(worker->control, &numbered, error);
+	worker->pausing = !rc;
+	return rc;
 }
 
 /* A pause may last: what breaks meanwhile cannot be kept, and who has said that it can says otherwise. */
@@ -337,7 +334,7 @@ static int look_again(struct weft_worker *worker, struct error *error)
 	if (!worker->stop.number || worker->stop.anew || epoch_is_whole(worker->epoch))
 		return 0;
 	worker->stop.anew = true;
-	return say_paused(worker, error);
+	return control_paused(worker->control, &worker->stop, error);
 }
 
 int join_again(struct weft_worker *worker, bool block, struct error *error)

@@ -17,8 +17,6 @@
 #include "base/array.h"
 #include "transport/transport.h"
 
-#define NO_REGION UINT32_MAX
-
 struct device;
 
 /* What mates share: the version that ranks show, which who decides stores here, its complement, and at OUT_AT the two that

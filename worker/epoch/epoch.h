@@ -161,7 +161,8 @@ static inline const struct peer *epoch_decider(const struct epoch *epoch)
 		       : NULL;
 }
 
-/* With --commit job in a job that goes on: a rank of another engine, with which this one shows versions together. */
+/* Of an inference rank's mates and ranks that copy, with --commit job in a job that goes on: one of another engine, with which
+ * this one shows versions together. */
 bool epoch_is_of_other_engine(const struct epoch *epoch, const struct peer *peer);
 /* What can be the peer's, or the path's to it: anything else is this worker's own. */
 bool peer_explains(enum error_code code);

@@ -88,8 +88,7 @@ int links_hand_over(struct kept_links *links, struct peer *peer, struct error *e
 	for (size_t i = 0; i < links->count; i++) {
 		struct kept_link *link = &links->items[i];
 
-		if (link->member.role != peer->plan->member.role ||
-		    link->member.rank != peer->plan->member.rank)
+		if (member_compare(&link->member, &peer->plan->member))
 			continue;
 		peer->endpoint = link->endpoint;
 		peer->imports = link->imports;

@@ -340,16 +340,6 @@ uint64_t peers_number_sums(struct epoch *epoch)
 	return epoch->sums ? slots : 0;
 }
 
-static const struct peer_endpoints *find_theirs(const struct message_peers *peers,
-						struct member member)
-{
-	for (size_t i = 0; i < peers->peer_count; i++)
-		if (peers->peers[i].member.role == member.role &&
-		    peers->peers[i].member.rank == member.rank)
-			return &peers->peers[i];
-	return NULL;
-}
-
 /* Of a rank of another engine, which is to send what it shows or to be sent it: without that trainers send the next version. */
 static bool goes_without(struct epoch *epoch, struct peer *peer, const struct error *why)
 {
@@ -369,7 +359,7 @@ int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64
 		int rc;
 
 		epoch->at = i;
-		peer->theirs = find_theirs(peers, peer->plan->member);
+		peer->theirs = message_peers_find(peers, peer->plan->member);
 		if (!peer->theirs)
 			return error_set(error, ERROR_MESSAGE,
 					 "the controller sent no endpoint of %s", peer->name);
@@ -426,8 +416,6 @@ bool epoch_is_of_other_engine(const struct epoch *epoch, const struct peer *peer
 	uint32_t ranks = epoch->plan->together;
 
 	return ranks && peer->plan->copy == COPY_NONE &&
-	       peer->plan->member.role == ROLE_INFERENCE &&
-	       epoch->options.self.role == ROLE_INFERENCE &&
 	       peer->plan->member.rank / ranks != epoch->options.self.rank / ranks;
 }
 

@@ -158,11 +158,12 @@ static int send_accept(struct waiter *waiter, const struct receive_step *step, s
 		.max_version = receiver->max_version,
 		.plan = epoch->plan->digest,
 		.sums_offset = peer->first_piece * sizeof(uint64_t),
-		.sums_region = epoch->receive.sums ? epoch->options.beside->sums.number : NO_REGION,
+		.sums_region =
+			epoch->receive.sums ? epoch->options.beside->sums.number : UINT32_MAX,
 		.copy = waiter->copy,
 		.window_offset = peer->window_at,
 		.window_bytes = peer->window_bytes,
-		.window_region = peer->landed ? epoch->options.beside->windows.number : NO_REGION,
+		.window_region = peer->landed ? epoch->options.beside->windows.number : UINT32_MAX,
 		.taken = waiter->now->links[step->peer].taken,
 		.base = waiter_base(waiter, step->peer),
 	};
