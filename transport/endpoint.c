@@ -155,7 +155,10 @@ int transport_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadl
 
 bool transport_endpoint_whole(const struct transport_endpoint *endpoint)
 {
-	return endpoint->stage == ENDPOINT_CONNECTED && !atomic_load(&endpoint->impaired);
+	/* a signal that is on its way would be heard of by whoever uses the endpoint next */
+	bool says = endpoint->signal_posted && endpoint->flow.inflight;
+
+	return endpoint->stage == ENDPOINT_CONNECTED && !atomic_load(&endpoint->impaired) && !says;
 }
 
 void transport_endpoint_guest(struct transport_endpoint *endpoint)

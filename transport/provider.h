@@ -265,6 +265,7 @@ struct transport_endpoint {
 	struct flow flow;
 	struct transport_stats stats;
 	uint64_t sequence;               /* of the last signal sent */
+	bool signal_posted;              /* that one, and nobody has waited until the target held it */
 	uint64_t alive_at_ns;            /* when the peer was last seen alive */
 	bool (*left)(const void *context); /* transport_endpoint_ask_left */
 	const void *left_context;

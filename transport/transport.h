@@ -194,7 +194,8 @@ int transport_endpoint_connect(struct transport_endpoint *endpoint, const void *
  * connect has probed it already, this is nothing. A path that fails breaks the endpoint. */
 int transport_endpoint_probe(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 			     struct error *error);
-/* It is connected, and has all paths that it began with: whoever can open another one need not. */
+/* It is connected, has all paths that it began with, and nothing that transport_signal_post said is on its way: whoever can open
+ * another one need not. */
 bool transport_endpoint_whole(const struct transport_endpoint *endpoint);
 /* The peer is told of no region but small ones of weft's own: whatever else may be open to peers of this domain, none of it
  * is its, and closing waits for it no more than for one that was stopped. */
@@ -267,6 +268,10 @@ int transport_flush(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 /* Returns 0 when the target holds the signal, so the caller may leave afterwards. */
 int transport_signal(struct transport_endpoint *endpoint, uint32_t tag, const void *payload,
 		     size_t length, uint64_t deadline_ns, struct error *error);
+/* The same without any wait: 0, it is on its way, and the next transport_signal waits for it too; 1, nothing was sent, for
+ * something before it is on its way still. For what a peer need not hear, and may be too slow to. */
+int transport_signal_post(struct transport_endpoint *endpoint, uint32_t tag, const void *payload,
+			  size_t length, struct error *error);
 
 /* Latest signal of the peer: 0 and *signal, or 1 when none came yet. Each slot keeps only the
  * latest signal; sequence tells whether any was overwritten unseen. A torn read is retried. */

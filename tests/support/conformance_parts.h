@@ -23,6 +23,7 @@ extern const struct conformance *conformance_subject;
 	X(write__refuses_what_lies_outside_and_stays_usable) \
 	X(write_rows__gathers_them_where_they_lie_or_refuses) \
 	X(signal__carries_tag_payload_and_sequence) \
+	X(signal__that_is_only_posted_comes_and_the_next_waits_for_it) \
 	X(signal__is_never_seen_before_its_data) \
 	X(signal__goes_both_ways_at_once) \
 	X(signal__payload_is_never_torn) \

@@ -49,6 +49,35 @@ static void expect_word(struct transport_domain *domain, struct transport_endpoi
 	assert_int_equal(signal.sequence, count);
 }
 
+/* Nobody waits for it, and until it is there the endpoint is none that could be kept. */
+void signal__that_is_only_posted_comes_and_the_next_waits_for_it(void **state)
+{
+	uint64_t until, done, sent = 0;
+	struct error error;
+	struct pair pair;
+	int rc;
+
+	(void)state;
+	open_pair(&pair, 4096);
+	for (uint32_t i = 1; i <= 20; i++) {
+		until = soon();
+		do {
+			ok(transport_progress(pair.ab, &done, &error_));
+			rc = transport_signal_post(pair.ab, i, NULL, 0, &error);
+			assert_true(rc == 0 || rc == 1);
+		} while (rc && clock_ns() < until);
+		assert_int_equal(rc, 0);
+		expect_word(pair.b, pair.ba, ++sent, i);
+		if (i % 3)
+			continue;
+		ok(transport_signal(pair.ab, 100 + i, NULL, 0, soon(), &error_));
+		expect_word(pair.b, pair.ba, ++sent, 100 + i);
+	}
+	ok(transport_flush(pair.ab, soon(), &error_));
+	assert_true(transport_endpoint_whole(pair.ab));
+	pair_close(&pair);
+}
+
 /* Each side counts its own; neither waits for the other to be read. */
 void signal__goes_both_ways_at_once(void **state)
 {
