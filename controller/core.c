@@ -116,6 +116,22 @@ static int check_options(const struct controller_options *options, struct error 
 		return error_set(error, ERROR_CONFIG,
 				 "--engines-min %u is more than the %u engines of --infer",
 				 options->engines_min, options->infer.engines);
+	if (options->hedge_ms && options->delta)
+		return error_set(
+			error, ERROR_CONFIG,
+			"--hedge does not go with --delta: who sends another one's pieces does not know "
+			"what their ranks have of the version before; leave one of them out");
+	if (options->hedge_ms && options->update_timeout_ms &&
+	    options->hedge_ms >= options->update_timeout_ms / 2)
+		return error_set(error, ERROR_CONFIG,
+				 "--hedge %u ms is not less than half of --update-timeout %u ms, "
+				 "for which who stands in waits to be asked",
+				 options->hedge_ms, options->update_timeout_ms);
+	if (options->hedge_ms && options->sessions_max)
+		return error_set(
+			error, ERROR_CONFIG,
+			"--hedge does not go with --sessions-max: who stands in for another trainer "
+			"writes to that one's ranks too; leave one of them out");
 	return 0;
 }
 
@@ -161,6 +177,7 @@ static int choose_routing(struct controller *controller, struct error *error)
 	rules->options.topology = options->topology;
 	rules->options.sessions_max = options->sessions_max;
 	rules->topology_from_workers = options->topology_from_workers;
+	rules->hedge = options->hedge_ms != 0;
 	if (!rc)
 		rc = order_named(&rules->options.order, "--order",
 				 options->order ? options->order : ORDER_DEFAULT, error);

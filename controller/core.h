@@ -45,6 +45,7 @@ struct controller_options {
 	uint32_t exchange_timeout_ms;  /* plan sent to all connected */
 	uint32_t update_timeout_ms;    /* passed to workers */
 	uint32_t orphan_ms;            /* how long workers go on when this controller is lost; 0: the job ends */
+	uint32_t hedge_ms;             /* who is so much later than who can send its pieces is not waited for alone; 0: it is */
 	bool delta;                    /* trainers keep what they sent last, and send what differs */
 	uint32_t engines_min;          /* so many engines are enough to begin with; 0: all are needed */
 	uint32_t restarts;             /* how often the job may gather again after a loss */

@@ -16,6 +16,7 @@
  *   epoch_pairs.c    which transport each pair uses
  *   epoch_copy.c     which inference ranks send others what they show
  *   epoch_keep.c     which pairs keep the endpoints that they have
+ *   epoch_stand_in.c which trainer can send another one's pieces
  */
 #ifndef CONTROLLER_EPOCH_H
 #define CONTROLLER_EPOCH_H
@@ -44,6 +45,10 @@ struct party {
 	uint32_t *peers;                    /* party indexes, in plan order: trainers first. An inference
 					       rank's mates (job/commit.h) are peers too */
 	size_t peer_count, peers_ready;     /* of them, not PLANNED any more */
+	const uint32_t *served;             /* trainer, with --hedge: the peers that it has pieces for */
+	size_t served_count;
+	uint32_t stand_in;                  /* trainer: 1 + the rank of the one that can send its pieces; 0: none can */
+	uint32_t stands_for;                /* .. and of the one that it is that for */
 	const struct party *donor;          /* the inference rank that sends it what it shows; NULL: none does */
 	uint64_t plan_ms;                   /* when the plan was sent last */
 	struct digest rows;                 /* of its rows and their peers, once they were filled in; zero: they were not */
@@ -86,6 +91,7 @@ struct epoch_rules {
 	struct plan_options options;
 	enum commit commit;
 	bool topology_from_workers; /* instead of the options': as they report */
+	bool hedge;                 /* who is late has another one send its pieces, where one can */
 };
 
 /* Out of memory is -ERROR_MEMORY everywhere here, in no words. */
@@ -125,6 +131,8 @@ void epoch_check(const struct epoch *epoch, uint64_t now_ms);
 int epoch_pairs(struct pairs **pairs, struct pool *pool, const struct epoch *epoch,
 		struct error *error);
 int epoch_pairs_check(const struct epoch *epoch, const struct epoch_rules *rules, struct error *error);
+/* What the worker has of a list; NULL: not that one. */
+const struct transport_offer *epoch_offer(const struct worker *worker, const char *name);
 /* "" where there is one for all. */
 const char *epoch_pair_transport(const struct epoch *epoch, struct member a, struct member b);
 /* By which the one, of two inference ranks, sends the other what it shows; "" where there is one for all; NULL: by none. */
@@ -138,8 +146,15 @@ const char *epoch_copy_transport(const struct epoch *epoch, const struct worker 
 bool epoch_can_copy(const struct epoch *epoch, uint32_t donor, uint32_t rank);
 /* .. and shall; before any plan is sent. */
 int epoch_copy(struct epoch *epoch, uint32_t donor, uint32_t rank);
+/* Those two are peers; and the second becomes one of the first, before any plan is sent. */
+bool epoch_has_peer(const struct party *party, uint32_t peer);
+int epoch_add_peer(struct epoch *epoch, struct party *party, uint32_t peer);
 /* What the first, of two inference ranks, has to do with the second. */
 enum plan_copy epoch_copy_of(const struct party *party, const struct party *peer);
+
+/* epoch_stand_in.c: once parties have their peers; and how many trainers have nobody. */
+int epoch_stand_ins(struct epoch *epoch);
+uint32_t epoch_lacks_stand_in(const struct epoch *epoch);
 
 /* epoch_keep.c: when its options are set, of a plan whose rows the worker has: peers that are to it what they were. */
 void epoch_leave_out_peers(struct message_plan *plan);

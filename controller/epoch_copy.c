@@ -11,7 +11,7 @@
 #include "base/assert.h"
 #include <string.h>
 
-static bool has_peer(const struct party *party, uint32_t peer)
+bool epoch_has_peer(const struct party *party, uint32_t peer)
 {
 	for (size_t i = 0; i < party->peer_count; i++)
 		if (party->peers[i] == peer)
@@ -25,12 +25,12 @@ bool epoch_can_copy(const struct epoch *epoch, uint32_t donor, uint32_t rank)
 	const struct party *from = &epoch->parties[donor], *to = &epoch->parties[rank];
 
 	return from->worker->body == to->worker->body &&
-	       from->worker->declare.device == to->worker->declare.device && !has_peer(to, donor) &&
-	       epoch_copy_transport(epoch, from->worker, to->worker);
+	       from->worker->declare.device == to->worker->declare.device &&
+	       !epoch_has_peer(to, donor) && epoch_copy_transport(epoch, from->worker, to->worker);
 }
 
 /* Peers stay in order. */
-static int add_peer(struct epoch *epoch, struct party *party, uint32_t peer)
+int epoch_add_peer(struct epoch *epoch, struct party *party, uint32_t peer)
 {
 	uint32_t *peers = pool_array(&epoch->pool, party->peer_count + 1, sizeof(*peers));
 	size_t at = 0;
@@ -54,11 +54,11 @@ static int add_peer(struct epoch *epoch, struct party *party, uint32_t peer)
 int epoch_copy(struct epoch *epoch, uint32_t donor, uint32_t rank)
 {
 	struct party *from = &epoch->parties[donor], *to = &epoch->parties[rank];
-	int rc = add_peer(epoch, from, rank);
+	int rc = epoch_add_peer(epoch, from, rank);
 
 	WEFT_ASSERT(!to->donor && from->leg == LEG_PLANNED && to->leg == LEG_PLANNED);
 	to->donor = from;
-	return rc ? rc : add_peer(epoch, to, donor);
+	return rc ? rc : epoch_add_peer(epoch, to, donor);
 }
 
 enum plan_copy epoch_copy_of(const struct party *party, const struct party *peer)

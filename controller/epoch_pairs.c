@@ -8,7 +8,7 @@
 #include "job/strmap.h"
 #include <string.h>
 
-static const struct transport_offer *offer_of(const struct worker *worker, const char *name)
+const struct transport_offer *epoch_offer(const struct worker *worker, const char *name)
 {
 	for (size_t i = 0; i < worker->declare.offer_count; i++)
 		if (strcmp(worker->declare.offers[i].name, name) == 0)
@@ -28,7 +28,7 @@ static int number(struct pairs *pairs, const struct epoch *epoch, uint32_t trans
 		struct pair_side *side =
 			pairs_side(pairs, worker->who.role, worker->who.rank, transport);
 		const struct transport_offer *offer =
-			offer_of(worker, pairs->list.names[transport]);
+			epoch_offer(worker, pairs->list.names[transport]);
 
 		if (!offer)
 			continue;
@@ -86,7 +86,7 @@ static uint32_t mates_transport(const struct pairs *pairs, uint32_t a, uint32_t 
 static void add_reason(struct text *text, const char *name, const struct worker *from,
 		       const struct worker *to)
 {
-	const struct transport_offer *a = offer_of(from, name), *b = offer_of(to, name);
+	const struct transport_offer *a = epoch_offer(from, name), *b = epoch_offer(to, name);
 	char who[MEMBER_TEXT_BYTES];
 
 	text_format(text, "%s%s: ", text->bytes ? "; " : "", name);

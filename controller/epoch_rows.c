@@ -100,6 +100,8 @@ int epoch_number_rows(struct epoch *epoch, const struct epoch_rules *rules)
 		rc = number_pieces(epoch);
 	for (uint32_t i = 0; !rc && i < epoch->count; i++)
 		rc = find_peers(epoch, rules, &epoch->parties[i]);
+	if (!rc && rules->hedge)
+		rc = epoch_stand_ins(epoch);
 	return rc;
 }
 
@@ -232,6 +234,50 @@ static int fill_rows(struct filling *filling, struct error *error)
 	return rc;
 }
 
+/* The rows of the one that it stands in for, as that one has them: both hold the same. */
+static int fill_spares(const struct epoch *epoch, const struct party *party,
+		       struct message_plan *plan, struct error *error)
+{
+	const struct party *late = &epoch->parties[party->stands_for - 1];
+	struct message_plan theirs = {0};
+	struct filling filling = {
+		.epoch = epoch,
+		.worker = late->worker,
+		.tensors = &party->worker->body->holding.tensor_names,
+		.plan = &theirs,
+		.peer_of = memory_zalloc(epoch->count, sizeof(uint32_t)),
+	};
+	int rc = 0;
+
+	theirs.peers = memory_zalloc(late->served_count, sizeof(*theirs.peers));
+	plan->spares = memory_zalloc(late->served_count, sizeof(*plan->spares));
+	if (!filling.peer_of || !theirs.peers || !plan->spares)
+		rc = -ERROR_MEMORY;
+	for (size_t i = 0; !rc && i < late->served_count; i++) {
+		theirs.peer_count++;
+		filling.peer_of[epoch->parties[late->served[i]].worker->who.rank] = (uint32_t)i;
+	}
+	if (!rc)
+		rc = fill_rows(&filling, error);
+	for (size_t i = 0; !rc && i < late->served_count; i++)
+		plan->spares[plan->spare_count++] =
+			(struct plan_spare){epoch->parties[late->served[i]].worker->who,
+					    theirs.peers[i].bytes, theirs.peers[i].pieces};
+	plan->spare_rows = theirs.rows;
+	plan->spare_row_count = theirs.row_count;
+	plan->stands_for = party->stands_for;
+	if (!rc && plan->row_count + plan->spare_row_count > LIMIT_ROUTES)
+		rc = error_set(
+			error, ERROR_LIMIT,
+			"trainer %u would get %zu rows, and %zu of the one that it stands in for; the limit is %u "
+			"of both: use more ranks, or leave --hedge out",
+			party->worker->who.rank, plan->row_count, plan->spare_row_count,
+			LIMIT_ROUTES);
+	memory_free(theirs.peers);
+	memory_free(filling.peer_of);
+	return rc;
+}
+
 /* Of all that its layout has. */
 static void fill_copy(const struct layout *layout, struct plan_peer *peer)
 {
@@ -296,9 +342,18 @@ static struct digest rows_digest(const struct message_plan *plan)
 		digest_add_u64(&stream, peer->bytes);
 		digest_add_u64(&stream, peer->pieces);
 		digest_add_string(&stream, peer->transport);
+		digest_add_u64(&stream, peer->stand_in);
 	}
 	for (size_t i = 0; i < plan->row_count; i++)
 		digest_add(&stream, words, row_words(words, &plan->rows[i]) * sizeof(*words));
+	digest_add_u64(&stream, plan->stands_for);
+	for (size_t i = 0; i < plan->spare_count; i++) {
+		digest_add_u64(&stream, plan->spares[i].member.rank);
+		digest_add_u64(&stream, plan->spares[i].bytes);
+		digest_add_u64(&stream, plan->spares[i].pieces);
+	}
+	for (size_t i = 0; i < plan->spare_row_count; i++)
+		digest_add(&stream, words, row_words(words, &plan->spare_rows[i]) * sizeof(*words));
 	return digest_end(&stream);
 }
 
@@ -310,8 +365,12 @@ static void leave_out_rows(struct party *party, struct message_plan *plan)
 		return;
 	plan->rows_of = party->had_of;
 	memory_free(plan->rows);
-	plan->rows = NULL;
-	plan->row_count = 0;
+	memory_free(plan->spares);
+	memory_free(plan->spare_rows);
+	plan->rows = plan->spare_rows = NULL;
+	plan->spares = NULL;
+	plan->row_count = plan->spare_count = plan->spare_row_count = 0;
+	plan->stands_for = 0;
 }
 
 int epoch_rows(struct epoch *epoch, uint32_t index, struct message_plan *plan, struct error *error)
@@ -358,6 +417,11 @@ int epoch_rows(struct epoch *epoch, uint32_t index, struct message_plan *plan, s
 	}
 	if (!rc)
 		rc = fill_rows(&filling, error);
+	for (size_t i = 0; !rc && worker->who.role == ROLE_INFERENCE && i < plan->peer_count; i++)
+		if (plan->peers[i].pieces)
+			plan->peers[i].stand_in = epoch->parties[party->peers[i]].stand_in;
+	if (!rc && party->stands_for)
+		rc = fill_spares(epoch, party, plan, error);
 	if (!rc)
 		leave_out_rows(party, plan);
 	memory_free(filling.peer_of);

@@ -63,8 +63,9 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 		return -ERROR_MEMORY;
 	message->u.plan.update_timeout_ms = controller->options.update_timeout_ms;
 	rc = epoch_rows(controller->epoch, party, &message->u.plan, why);
-	/* which say that what differs was put on top of what it differs from */
-	message->u.plan.checksums |= controller->options.delta;
+	/* which say that what differs was put on top of what it differs from; and that two trainers had the same bytes */
+	message->u.plan.checksums |= controller->options.delta || controller->options.hedge_ms;
+	message->u.plan.hedge_ms = controller->options.hedge_ms;
 	for (size_t i = 0; !rc && i < message->u.plan.peer_count; i++) {
 		const struct slot *peer =
 			&controller->members.slots[controller->epoch->parties[party].peers[i]];
@@ -105,6 +106,11 @@ static void announce(struct controller *controller)
 		    unwanted, unwanted == 1 ? " is" : "s are", unwanted == 1 ? "s" : "",
 		    text_string(&names));
 	text_fini(&names);
+	if (controller->options.hedge_ms && epoch_lacks_stand_in(epoch))
+		say(controller, true,
+		    "for %u of %u trainers nobody can stand in (--hedge): no other trainer holds the same, reaches "
+		    "the same ranks by the same transport, and has a ring, not a full replica",
+		    epoch_lacks_stand_in(epoch), epoch->trainers);
 	action_push(controller->actions, CONTROLLER_TABLE)->table = table;
 }
 

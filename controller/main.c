@@ -67,6 +67,9 @@ static const struct option_row {
 	{"delta", "WEFT_DELTA", NULL, KIND_FLAG, AT(shell.controller.delta),
 	 "trainers keep what they sent last and send what differs from it; every version is verified by checksums "
 	 "(docs/delta.md)"},
+	{"hedge", "WEFT_HEDGE", "TIME", KIND_DURATION, AT(shell.controller.hedge_ms),
+	 "a trainer that is so much later than another one that holds the same is not waited for alone: that one sends its pieces "
+	 "too; every version is verified by checksums (default: it is waited for; docs/living.md)"},
 	{"sessions-max", "WEFT_SESSIONS_MAX", "N", KIND_COUNT, AT(shell.controller.sessions_max),
 	 "inference ranks one trainer may write to, for policies that can limit it (default: any)"},
 	{"topology", "WEFT_TOPOLOGY", "WHAT", KIND_TEXT, AT(topology),

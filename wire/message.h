@@ -100,6 +100,7 @@ struct message_declare {
 	bool device;               /* trainer: tensors lie in memory of a GPU, which maps all that is mappable;
 				      inference: what peers write does, and only such trainers can map it */
 	bool landed;               /* inference: peers cannot write its memory, but a window of it that it empties itself */
+	bool stands_in;            /* trainer: what it writes stays until its update has ended, so it can be sent in another one's place too */
 	char *transport;           /* "shm": required by this worker; or a list, "shm,verbs"; all
 				      must agree */
 	bool checksums;            /* asks for piece checksums; all must agree */
@@ -183,6 +184,14 @@ struct plan_peer {
 	bool delta;                /* of what the inference rank has of the version before, what differs may be sent alone: --delta */
 	enum plan_copy copy;       /* FROM: this peer sends `copy` here; TO: is sent it. bytes and pieces are all parameters then */
 	bool kept;                 /* the endpoint that the pair has stays: neither side opens another one */
+	uint32_t stand_in;         /* to an inference rank, of a trainer: 1 + the rank of the one that it can ask for this one's pieces;
+				      0: none */
+};
+/* To a trainer that stands in for another one: what that one has for an inference rank, which is a peer of its own too. */
+struct plan_spare {
+	struct member member;
+	uint64_t bytes;
+	uint32_t pieces;
 };
 /* One piece to move. Trainers get them in send order, inference ranks in ordinal order.
  * `tensor` indexes the receiver's own declaration: the trainer's holding (layout for an
@@ -223,6 +232,12 @@ struct message_plan {
 	size_t peer_count;
 	struct plan_row *rows;
 	size_t row_count;
+	uint32_t hedge_ms;         /* who is so much later than who can stand in for it is not waited for alone; 0: it is */
+	uint32_t stands_for;       /* trainer: 1 + the rank of the one that it stands in for; 0: none */
+	struct plan_spare *spares; /* so: the ranks that it may write that one's pieces to, */
+	size_t spare_count;
+	struct plan_row *spare_rows; /* and these: `peer` is an index into spares, all else as if they were that one's */
+	size_t spare_row_count;
 };
 /* Rows and peers of that plan, which is of this attempt: ERROR_MESSAGE where they do not fit. */
 int message_plan_complete(struct message_plan *plan, const struct message_plan *from, struct error *error);

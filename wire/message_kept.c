@@ -169,18 +169,35 @@ static int take_peers(struct message_plan *plan, const struct message_plan *from
 	return rc;
 }
 
+static int take_items(void *to, size_t *count, const void *from, size_t from_count, size_t size,
+		      struct error *error)
+{
+	size_t bytes = from_count * size;
+	void *items = memory_alloc(bytes);
+
+	if (!items)
+		return memory_error(error, "taking the rows of the plan before", bytes);
+	if (bytes)
+		memcpy(items, from, bytes);
+	*(void **)to = items;
+	*count = from_count;
+	return 0;
+}
+
 static int take_rows(struct message_plan *plan, const struct message_plan *from,
 		     struct error *error)
 {
-	size_t bytes = from->row_count * sizeof(*from->rows);
+	int rc = take_items(&plan->rows, &plan->row_count, from->rows, from->row_count,
+			    sizeof(*from->rows), error);
 
-	plan->rows = memory_alloc(bytes);
-	if (!plan->rows)
-		return memory_error(error, "taking the rows of the plan before", bytes);
-	if (bytes)
-		memcpy(plan->rows, from->rows, bytes);
-	plan->row_count = from->row_count;
-	return message_plan_check(plan, error);
+	if (!rc)
+		rc = take_items(&plan->spares, &plan->spare_count, from->spares, from->spare_count,
+				sizeof(*from->spares), error);
+	if (!rc)
+		rc = take_items(&plan->spare_rows, &plan->spare_row_count, from->spare_rows,
+				from->spare_row_count, sizeof(*from->spare_rows), error);
+	plan->stands_for = from->stands_for;
+	return rc ? rc : message_plan_check(plan, error);
 }
 
 int message_plan_complete(struct message_plan *plan, const struct message_plan *from,
@@ -188,7 +205,8 @@ int message_plan_complete(struct message_plan *plan, const struct message_plan *
 {
 	int rc;
 
-	if (plan->row_count || plan->rows_of != from->attempt)
+	if (plan->row_count || plan->spare_count || plan->spare_row_count ||
+	    plan->rows_of != from->attempt)
 		return error_set(
 			error, ERROR_MESSAGE,
 			"the plan of attempt %u has %zu rows, and says that they are those of attempt %u; "

@@ -4,10 +4,11 @@
  *
  *   {"attempt":1, "digest":bin16, "follows":false, "policy":"greedy", "order":"rotated",
  *    "checksums":false, "continues":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "copy":0, "repeat":0, "together":0,
- *    "shows":0, "alone":0, "rows_of":0, "peers":[..], "rows":[..]}
+ *    "shows":0, "alone":0, "rows_of":0, "peers":[..], "rows":[..], "hedge_ms":0, "stands_for":0, "spares":[..], "spare_rows":[..]}
  *
  *   away   [[role, rank], ..]
- *   peers  [[[role, rank], host, bytes, pieces, transport, lacks, delta, copy, kept], ..]
+ *   peers  [[[role, rank], host, bytes, pieces, transport, lacks, delta, copy, kept, stand_in], ..]
+ *   spares [[[role, rank], bytes, pieces], ..]; spare_rows as rows, of those
  *   rows   [[peer, ordinal, tensor, param, how, [lo0, hi0, lo1, hi1, ..], offset, bytes], ..]
  *             │      └─ below that peer's pieces
  *             └──────── place in peers
@@ -32,8 +33,16 @@ static const struct codec_field peer_fields[] = {
 	FIELD_BOOL(struct plan_peer, delta),
 	FIELD_U32(struct plan_peer, copy, COPY_COUNT - 1),
 	FIELD_BOOL(struct plan_peer, kept),
+	FIELD_U32(struct plan_peer, stand_in, LIMIT_RANKS),
 };
 static const struct codec_record peer_record = {CODEC_RECORD_OF(struct plan_peer, peer_fields)};
+
+static const struct codec_field spare_fields[] = {
+	FIELD_RECORD(struct plan_spare, member, struct member, message_member_record),
+	FIELD_U64(struct plan_spare, bytes),
+	FIELD_U32(struct plan_spare, pieces, LIMIT_PIECES),
+};
+static const struct codec_record spare_record = {CODEC_RECORD_OF(struct plan_spare, spare_fields)};
 
 static const struct codec_field row_fields[] = {
 	FIELD_U32(struct plan_row, peer, LIMIT_PEERS - 1),
@@ -85,28 +94,36 @@ static const struct codec_field plan_fields[] = {
 	FIELD_LIST(struct message_plan, peers, peer_count, struct plan_peer, peer_record,
 		   LIMIT_PEERS),
 	FIELD_LIST(struct message_plan, rows, row_count, struct plan_row, row_record, LIMIT_ROUTES),
+	FIELD_U32(struct message_plan, hedge_ms, UINT32_MAX),
+	FIELD_U32(struct message_plan, stands_for, LIMIT_RANKS),
+	FIELD_LIST(struct message_plan, spares, spare_count, struct plan_spare, spare_record,
+		   LIMIT_PEERS),
+	FIELD_LIST(struct message_plan, spare_rows, spare_row_count, struct plan_row, row_record,
+		   LIMIT_ROUTES),
 };
 MESSAGE_RECORD(plan);
 
-static int check_transform(const struct plan_row *row, size_t index, struct error *error)
+static int check_transform(const char *rows, const struct plan_row *row, size_t index,
+			   struct error *error)
 {
 	const struct transform *transform = &row->transform;
 
 	if (!transform_valid(transform))
 		return error_set(
 			error, ERROR_MESSAGE,
-			"rows[%zu].transform has part %d and blocks of %ux%u to %ux%u, which is "
+			"%s[%zu].transform has part %d and blocks of %ux%u to %ux%u, which is "
 			"nothing that can be transformed",
-			index, (int)transform->part, transform->from_rows, transform->from_columns,
-			transform->to_rows, transform->to_columns);
+			rows, index, (int)transform->part, transform->from_rows,
+			transform->from_columns, transform->to_rows, transform->to_columns);
 	if (row->scales && !transform->from_rows)
 		return error_set(error, ERROR_MESSAGE,
-				 "rows[%zu].scales is %u, and transform.from_rows is 0", index,
+				 "%s[%zu].scales is %u, and transform.from_rows is 0", rows, index,
 				 row->scales);
 	return 0;
 }
 
-static int check_spread(const struct plan_row *row, size_t index, struct error *error)
+static int check_spread(const char *rows, const struct plan_row *row, size_t index,
+			struct error *error)
 {
 	const struct spread *spread = &row->spread;
 	uint64_t between = 0;
@@ -115,8 +132,8 @@ static int check_spread(const struct plan_row *row, size_t index, struct error *
 				  row->transform.part == TRANSFORM_TRANSPOSED))
 		return error_set(
 			error, ERROR_MESSAGE,
-			"rows[%zu] is transformed, and in runs of %llu bytes: what is transformed is one run",
-			index, (unsigned long long)spread->run_bytes);
+			"%s[%zu] is transformed, and in runs of %llu bytes: what is transformed is one run",
+			rows, index, (unsigned long long)spread->run_bytes);
 
 	if (spread->run_bytes
 		    ? row->bytes % spread->run_bytes || spread->stride_bytes < spread->run_bytes ||
@@ -126,42 +143,61 @@ static int check_spread(const struct plan_row *row, size_t index, struct error *
 		    : spread->stride_bytes != 0)
 		return error_set(
 			error, ERROR_MESSAGE,
-			"rows[%zu] is %llu bytes from offset %llu in runs of %llu, %llu apart, which is no range",
-			index, (unsigned long long)row->bytes, (unsigned long long)row->offset,
-			(unsigned long long)spread->run_bytes,
+			"%s[%zu] is %llu bytes from offset %llu in runs of %llu, %llu apart, which is no range",
+			rows, index, (unsigned long long)row->bytes,
+			(unsigned long long)row->offset, (unsigned long long)spread->run_bytes,
 			(unsigned long long)spread->stride_bytes);
 	return 0;
+}
+
+/* pieces: of the peer, which is among `peers`. */
+static int check_row(const char *rows, const struct plan_row *row, size_t index, size_t peers,
+		     uint32_t pieces, struct error *error)
+{
+	int rc;
+
+	if (row->peer >= peers)
+		return error_set(error, ERROR_MESSAGE,
+				 "%s[%zu].peer is %u, and there are"
+				 " %zu peers",
+				 rows, index, row->peer, peers);
+	if (row->ordinal >= pieces)
+		return error_set(error, ERROR_MESSAGE,
+				 "%s[%zu].ordinal is %u, and"
+				 " peers[%u].pieces is %u",
+				 rows, index, row->ordinal, row->peer, pieces);
+	if (row->bytes == 0 || row->bytes > UINT64_MAX - row->offset)
+		return error_set(error, ERROR_MESSAGE,
+				 "%s[%zu] is %llu bytes from offset"
+				 " %llu, which is no range",
+				 rows, index, (unsigned long long)row->bytes,
+				 (unsigned long long)row->offset);
+	rc = check_transform(rows, row, index, error);
+	return rc ? rc : check_spread(rows, row, index, error);
 }
 
 int message_plan_check(const void *body, struct error *error)
 {
 	const struct message_plan *plan = body;
+	int rc = 0;
 
-	for (size_t i = 0; i < plan->row_count; i++) {
+	for (size_t i = 0; i < plan->row_count && !rc; i++) {
 		const struct plan_row *row = &plan->rows[i];
 
-		if (row->peer >= plan->peer_count)
-			return error_set(error, ERROR_MESSAGE,
-					 "rows[%zu].peer is %u, and there are"
-					 " %zu peers",
-					 i, row->peer, plan->peer_count);
-		if (row->ordinal >= plan->peers[row->peer].pieces)
-			return error_set(error, ERROR_MESSAGE,
-					 "rows[%zu].ordinal is %u, and"
-					 " peers[%u].pieces is %u",
-					 i, row->ordinal, row->peer, plan->peers[row->peer].pieces);
-		if (row->bytes == 0 || row->bytes > UINT64_MAX - row->offset)
-			return error_set(error, ERROR_MESSAGE,
-					 "rows[%zu] is %llu bytes from offset"
-					 " %llu, which is no range",
-					 i, (unsigned long long)row->bytes,
-					 (unsigned long long)row->offset);
-		int rc = check_transform(row, i, error);
-
-		if (!rc)
-			rc = check_spread(row, i, error);
-		if (rc)
-			return rc;
+		rc = check_row("rows", row, i, plan->peer_count,
+			       row->peer < plan->peer_count ? plan->peers[row->peer].pieces : 0,
+			       error);
 	}
-	return 0;
+	for (size_t i = 0; i < plan->spare_row_count && !rc; i++) {
+		const struct plan_row *row = &plan->spare_rows[i];
+
+		rc = check_row("spare_rows", row, i, plan->spare_count,
+			       row->peer < plan->spare_count ? plan->spares[row->peer].pieces : 0,
+			       error);
+	}
+	if (!rc && plan->spare_count && !plan->stands_for)
+		rc = error_set(error, ERROR_MESSAGE,
+			       "spares has %zu items, and stands_for is 0: nobody is stood in for",
+			       plan->spare_count);
+	return rc;
 }

@@ -69,7 +69,7 @@ static const struct codec_record offer_record = {
 	CODEC_RECORD_OF(struct transport_offer, offer_fields)};
 
 /* {"model":"Qwen3-4B", "train":"world=4,..", "infer":"engines=2,tp=2", "digest":bin16,
- *  "mapped":true, "registered":false, "device":false, "landed":false, "transport":"verbs", "checksums":false,
+ *  "mapped":true, "registered":false, "device":false, "landed":false, "stands_in":false, "transport":"verbs", "checksums":false,
  *  "nics":[["mlx5_0:1", 0, 50000000000, 0], ..], "offers":[["verbs", "", false, true, false], ..]} */
 static const struct codec_field declare_fields[] = {
 	FIELD_TEXT(struct message_declare, model, LIMIT_LABEL_BYTES),
@@ -80,6 +80,7 @@ static const struct codec_field declare_fields[] = {
 	FIELD_BOOL(struct message_declare, registered),
 	FIELD_BOOL(struct message_declare, device),
 	FIELD_BOOL(struct message_declare, landed),
+	FIELD_BOOL(struct message_declare, stands_in),
 	FIELD_TEXT(struct message_declare, transport, LIMIT_NAME_BYTES),
 	FIELD_BOOL(struct message_declare, checksums),
 	FIELD_LIST(struct message_declare, nics, nic_count, struct nic_report, nic_record,

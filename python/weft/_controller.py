@@ -61,6 +61,8 @@ class Controller:
         catch_up_from: who sends the last version to an engine that lacks it while trainers have nothing new: "engines" (default),
             those that show it, where they can; "trainers" (docs/living.md).
         delta: trainers keep what they sent last and send what differs from it, over networks; turns checksums on (docs/delta.md).
+        hedge_s: a trainer that is so much later than another one that holds the same is not waited for alone: that one sends its
+            pieces too; turns checksums on; None: it is waited for (docs/living.md).
         orphan_s: how long updates go on when the controller is lost; None: the job ends then (docs/living.md).
         topology: "flat" (default), "workers", a spec or a file (docs/topology.md).
         dump: file for the routing table, once it is planned.
@@ -80,7 +82,8 @@ class Controller:
                  key_file: "Optional[str | os.PathLike[str]]" = None, insecure: bool = False, job: Optional[str] = None,
                  policy: Optional[str] = None, order: Optional[str] = None, commit: Optional[str] = None,
                  on_loss: Optional[str] = None, engines_min: Optional[int] = None,
-                 catch_up_from: Optional[str] = None, delta: bool = False, orphan_s: Optional[float] = None,
+                 catch_up_from: Optional[str] = None, delta: bool = False, hedge_s: Optional[float] = None,
+                 orphan_s: Optional[float] = None,
                  topology: Optional[str] = None, dump: "Optional[str | os.PathLike[str]]" = None, restarts: Optional[int] = None,
                  sessions_max: Optional[int] = None, join_timeout_s: Optional[float] = None,
                  exchange_timeout_s: Optional[float] = None, update_timeout_s: Optional[float] = None,
@@ -91,7 +94,7 @@ class Controller:
         given: dict[str, Any] = {
             "train": train, "infer": infer, "bind": bind, "key": key_file, "job": job, "policy": policy, "order": order,
             "commit": commit, "on-loss": on_loss, "engines-min": engines_min, "catch-up-from": catch_up_from,
-            "orphan": _time(orphan_s), "topology": topology, "dump": dump,
+            "hedge": _time(hedge_s), "orphan": _time(orphan_s), "topology": topology, "dump": dump,
             "restarts": restarts, "sessions-max": sessions_max,
             "join-timeout": _time(join_timeout_s), "exchange-timeout": _time(exchange_timeout_s),
             "update-timeout": _time(update_timeout_s), "heartbeat": _time(heartbeat_s), "lost-after": _time(lost_after_s)}

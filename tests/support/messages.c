@@ -369,6 +369,29 @@ static void random_row(struct plan_row *row, const struct message_plan *plan, ui
 	row->to = (enum dtype)(1 + random_below(state, DTYPE_COUNT - 1));
 }
 
+static void random_spares(struct message_plan *to, uint64_t *state)
+{
+	struct message_plan like = {0};
+
+	to->hedge_ms = number32(state);
+	to->stands_for = 1 + (uint32_t)random_below(state, LIMIT_RANKS - 1);
+	to->spares = list(&to->spare_count, sizeof(*to->spares), state);
+	like.peers = memory_zalloc(to->spare_count + 1, sizeof(*like.peers));
+	NEED(like.peers);
+	for (size_t i = 0; i < to->spare_count; i++) {
+		to->spares[i].member = member(state);
+		to->spares[i].bytes = number(state);
+		to->spares[i].pieces = 1 + (uint32_t)random_below(state, 1000);
+		like.peers[i].pieces = to->spares[i].pieces;
+	}
+	like.peer_count = to->spare_count;
+	if (to->spare_count)
+		to->spare_rows = list(&to->spare_row_count, sizeof(*to->spare_rows), state);
+	for (size_t i = 0; i < to->spare_row_count; i++)
+		random_row(&to->spare_rows[i], &like, state);
+	memory_free(like.peers);
+}
+
 static void random_plan(struct message_plan *to, uint64_t *state)
 {
 	to->attempt = number32(state);
@@ -402,7 +425,9 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 		to->peers[i].delta = coin(state);
 		to->peers[i].copy = (enum plan_copy)random_below(state, COPY_COUNT);
 		to->peers[i].kept = coin(state);
+		to->peers[i].stand_in = (uint32_t)random_below(state, LIMIT_RANKS);
 	}
+	random_spares(to, state);
 	if (to->peer_count == 0)
 		return;
 	to->rows = list(&to->row_count, sizeof(*to->rows), state);
@@ -438,6 +463,7 @@ static void random_declare(struct message_declare *to, uint64_t *state)
 	to->digest = digest(state);
 	to->mapped = coin(state);
 	to->registered = coin(state);
+	to->stands_in = coin(state);
 	to->device = coin(state);
 	to->landed = coin(state);
 	to->transport = text(state);

@@ -152,6 +152,7 @@ static const char *plan_peer_differs(const struct plan_peer *a, const struct pla
 	SAME_NUMBER(delta);
 	SAME_NUMBER(copy);
 	SAME_NUMBER(kept);
+	SAME_NUMBER(stand_in);
 	return NULL;
 }
 
@@ -178,6 +179,15 @@ static const char *away_differs(const struct member *a, const struct member *b)
 	return NULL;
 }
 
+static const char *spare_differs(const struct plan_spare *a, const struct plan_spare *b)
+{
+	SAME_NUMBER(member.role);
+	SAME_NUMBER(member.rank);
+	SAME_NUMBER(bytes);
+	SAME_NUMBER(pieces);
+	return NULL;
+}
+
 static const char *plan_differs(const struct message_plan *a, const struct message_plan *b)
 {
 	SAME_NUMBER(attempt);
@@ -199,6 +209,10 @@ static const char *plan_differs(const struct message_plan *a, const struct messa
 	SAME_NUMBER(rows_of);
 	SAME_EACH(peers, peer_count, plan_peer_differs);
 	SAME_EACH(rows, row_count, row_differs);
+	SAME_NUMBER(hedge_ms);
+	SAME_NUMBER(stands_for);
+	SAME_EACH(spares, spare_count, spare_differs);
+	SAME_EACH(spare_rows, spare_row_count, row_differs);
 	return NULL;
 }
 
@@ -254,6 +268,7 @@ static const char *declare_differs(const struct message *a, const struct message
 	SAME_NUMBER(u.declare.device);
 	SAME_NUMBER(u.declare.landed);
 	SAME_NUMBER(u.declare.registered);
+	SAME_NUMBER(u.declare.stands_in);
 	SAME_TEXT(u.declare.transport);
 	SAME_NUMBER(u.declare.checksums);
 	SAME_EACH(u.declare.nics, u.declare.nic_count, nic_differs);

@@ -154,6 +154,11 @@ void world_rank_acts(struct world *world, uint32_t r)
 		world->publications++;
 		open_wait(world, rank);
 		break;
+	case RECEIVE_ASK: /* nobody stands in here */
+	case RECEIVE_SPARE:
+	case RECEIVE_RELEASE:
+		world_find(world, "rank %u asks for a stand-in", r);
+		break;
 	case RECEIVE_MEET: /* these decide by themselves: see test_sim_commit.c */
 		world_find(world, "rank %u meets others", r);
 		break;

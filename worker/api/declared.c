@@ -211,6 +211,8 @@ int declare_finish(struct weft_worker *worker, struct message_declare *declare, 
 		.device = worker->self.role == ROLE_TRAINER ? worker->device != NULL
 							    : lands_on_device(worker),
 		.landed = lands(worker, worker->domain),
+		/* with "full" a tensor may be something else as soon as it is written */
+		.stands_in = worker->self.role == ROLE_TRAINER && !worker->full,
 		.transport = worker->transport,
 		.checksums = worker->checksums,
 		.nics = worker->nics,

@@ -60,6 +60,7 @@ static void close_sides(struct weft_worker *worker)
 	if ((worker->own_memory || worker->device) && worker->self.role == ROLE_INFERENCE &&
 	    worker->epoch)
 		epoch_fence(worker->epoch, FENCE_MS);
+	stand_in_sender_close(&worker->stand_in);
 	sender_close(&worker->sender);
 	donor_close(&worker->donor);
 	waiter_close(&worker->waiter);
@@ -135,8 +136,10 @@ int join_connected(struct weft_worker *worker, struct error *error)
 	int rc;
 
 	transport_domain_keep_mapped(worker->domain, false);
-	if (worker->self.role == ROLE_TRAINER)
-		return sender_open(&worker->sender, worker->epoch, worker->pack_threads, error);
+	if (worker->self.role == ROLE_TRAINER) {
+		rc = sender_open(&worker->sender, worker->epoch, worker->pack_threads, error);
+		return rc ? rc : stand_in_sender_open(&worker->stand_in, &worker->sender, error);
+	}
 	rc = waiter_open(&worker->waiter, worker->epoch, &worker->health, &worker->versions,
 			 &worker->watch, error);
 	return rc ? rc
@@ -186,7 +189,7 @@ static int take_plan(struct weft_worker *worker, struct error *error)
 		return memory_error(error, "listing what is wanted", count);
 	for (uint32_t id = 0; id < count; id++)
 		worker->wanted[id] =
-			worker->epoch->plan->continues || send_plan_wants(&worker->epoch->send, id);
+			worker->epoch->plan->continues || epoch_wants(worker->epoch, id);
 	return 0;
 }
 

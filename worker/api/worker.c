@@ -233,6 +233,7 @@ static int open_worker(weft_worker **out, const weft_options *options, struct er
 	health_init(&worker->health, worker->self_name);
 	watch_init(&worker->watch);
 	sender_init(&worker->sender, &worker->health, &worker->watch);
+	sender_init(&worker->stand_in.sender, &worker->health, &worker->watch);
 	rc = fill(worker, options, error);
 	/* first, so that the others can be told why the rest could not be opened */
 	if (!rc)
@@ -335,6 +336,17 @@ void weft_interrupt_clear(weft_worker *worker)
 		atomic_store(&worker->health.interrupted, false);
 }
 
+/* A trainer that was late with the last version writes it still. */
+static int let_all_end(struct weft_worker *worker, struct error *error)
+{
+	int rc = 0;
+
+	if (worker->self.role == ROLE_INFERENCE && worker->waiter.epoch && !worker->pausing &&
+	    !worker->health.failed)
+		rc = waiter_clear(&worker->waiter, 0, 0, true, error);
+	return rc == WAITER_PAUSES ? 0 : rc;
+}
+
 int weft_leave(weft_worker *worker, weft_error *error)
 {
 	struct error inner;
@@ -347,6 +359,8 @@ int weft_leave(weft_worker *worker, weft_error *error)
 			       "weft_leave: update %llu is open; end or abort "
 			       "it first",
 			       (unsigned long long)sender_open_version(&worker->sender));
+	if (!rc)
+		rc = let_all_end(worker, &inner);
 	if (rc)
 		return worker_result(rc, &inner, error);
 	worker->stage = STAGE_LEFT;
@@ -362,6 +376,8 @@ static void leave_at_close(struct weft_worker *worker)
 		    !worker->waiter.unfinished;
 	struct error error;
 
+	if (done && let_all_end(worker, &error))
+		log_warn("weft_close: %s", error.text);
 	if (!done && worker->stage != STAGE_LEFT && worker->is_unhandled)
 		worker_tell_unhandled(worker);
 	if (worker->stage != STAGE_JOINED && worker->stage != STAGE_JOINING)
@@ -407,6 +423,7 @@ int weft_close(weft_worker **where)
 	device_close(&worker->device);
 	declare_fini(worker);
 	pool_free(&worker->texts);
+	sender_fini(&worker->stand_in.sender);
 	sender_fini(&worker->sender);
 	health_fini(&worker->health);
 	memory_free(worker);

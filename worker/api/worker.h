@@ -78,6 +78,7 @@ struct weft_worker {
 	_Atomic uint64_t next;            /* message_plan.next of the plan that runs */
 	bool *wanted;                     /* trainer, from join on: by id, whether a plan wanted it so far */
 	struct sender sender;             /* trainer; from join on */
+	struct stand_in stand_in;         /* the same: for another one */
 	struct waiter waiter;             /* inference; from join on */
 	struct donor donor;               /* the same */
 	struct versions versions;

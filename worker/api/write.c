@@ -182,6 +182,8 @@ int weft_update_end(weft_worker *worker, weft_error *error)
 
 	if (!rc)
 		rc = sender_end(&worker->sender, &inner);
+	if (!rc && worker->stand_in.sender.epoch)
+		rc = stand_in_run(&worker->stand_in, &inner);
 	return worker_answer(worker, rc, &inner, error);
 }
 

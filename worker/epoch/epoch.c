@@ -36,9 +36,12 @@ int epoch_open(struct epoch **out, const struct epoch_options *options,
 
 int epoch_resolve(struct epoch *epoch, struct error *error)
 {
-	return epoch->options.self.role == ROLE_TRAINER
-		       ? send_plan_open(&epoch->send, epoch, error)
-		       : receive_plan_open(&epoch->receive, epoch, error);
+	int rc;
+
+	if (epoch->options.self.role == ROLE_INFERENCE)
+		return receive_plan_open(&epoch->receive, epoch, error);
+	rc = send_plan_open(&epoch->send, epoch, error);
+	return rc ? rc : stand_in_open(epoch, error);
 }
 
 struct epoch *epoch_hold(struct epoch *epoch)
@@ -59,6 +62,7 @@ void epoch_release(struct epoch **where)
 		return;
 	if (epoch->options.device && !device_closes(epoch->options.device))
 		return; /* kernels may write into memory of ours, and of peers: all of it stays */
+	stand_in_close(epoch);
 	send_plan_close(&epoch->send);
 	peers_close(epoch);
 	receive_plan_close(&epoch->receive);

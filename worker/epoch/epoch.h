@@ -91,6 +91,8 @@ struct peer {
 	bool written;                      /* some is written where it belongs */
 	bool deltas;                       /* of what it has of the version before, what differs alone may land */
 	uint64_t landed_bytes;             /* of the pair's pieces that land */
+	uint64_t spare_bytes;              /* .. or, so many, of those that it may send in another trainer's place, */
+	uint32_t spare_pieces;             /* and of so many pieces; inference ranks only */
 	uint64_t window_at, window_bytes;  /* which is there, in receive.windows; inference ranks only */
 };
 
@@ -110,6 +112,7 @@ struct epoch {
 	struct transport_region *word;     /* where there are mates: options.beside's */
 	size_t kept_count;                 /* of the peers, taken over from the epoch before */
 	struct send_plan send;             /* trainer */
+	struct epoch *stand_in;            /* .. and what it may send in another one's place; NULL: nothing */
 	struct receive_plan receive;       /* inference rank */
 	uint32_t holders;
 };
@@ -183,6 +186,23 @@ void peer_let_go(struct epoch *epoch, struct peer *peer);
 /* All that it has told, as far as this worker writes there. */
 int peer_import(const struct device *device, struct peer *peer, struct error *error);
 void import_close(const struct device *device, struct import *import);
+
+/* ---- stand_in.c: of a trainer that stands in for another one, by the plan ---- */
+
+/* With what is known of rows before anything is imported; and the same of an inference rank, before it has windows. */
+int stand_in_find_landed(struct epoch *epoch, struct error *error);
+void stand_in_find_windows(struct epoch *epoch);
+/* Connected: its own send plan. Whatever it returns, stand_in_close. */
+int stand_in_open(struct epoch *epoch, struct error *error);
+/* Who is gone here is gone there. */
+void stand_in_follow(struct epoch *epoch);
+void stand_in_close(struct epoch *epoch);
+/* This trainer sends that tensor, or may have to, in another one's place. */
+static inline bool epoch_wants(const struct epoch *epoch, uint32_t tensor)
+{
+	return send_plan_wants(&epoch->send, tensor) ||
+	       (epoch->stand_in && send_plan_wants(&epoch->stand_in->send, tensor));
+}
 
 /* ---- keep.c ---- */
 

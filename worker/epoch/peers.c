@@ -192,7 +192,7 @@ static bool deltas(const struct epoch *epoch, const struct peer *peer)
 }
 
 /* What a row says of its peer; rows are checked later. */
-static void find_landed(struct epoch *epoch)
+static int find_landed(struct epoch *epoch, struct error *error)
 {
 	for (size_t p = 0; p < epoch->peer_count; p++) {
 		struct peer *peer = &epoch->peers[p];
@@ -212,6 +212,10 @@ static void find_landed(struct epoch *epoch)
 		peer->landed = peer->landed || row->path == PATH_LANDED;
 		peer->landed_bytes += row->path == PATH_LANDED ? row->bytes : 0;
 	}
+	if (epoch->options.self.role == ROLE_TRAINER)
+		return stand_in_find_landed(epoch, error);
+	stand_in_find_windows(epoch);
+	return 0;
 }
 
 /* Behind trainers, of an inference rank alone: its mates, and then those of other engines that it has a copy with, which stand
@@ -312,7 +316,7 @@ int peers_open(struct epoch *epoch, struct kept_links *links, struct message_end
 	for (size_t i = 0; i < epoch->all_count && !rc; i++)
 		rc = open_peer(epoch, &epoch->peers[i], links, endpoints, error);
 	if (!rc)
-		find_landed(epoch);
+		rc = find_landed(epoch, error);
 	if (!rc && epoch->options.self.role == ROLE_INFERENCE) {
 		rc = open_sums(epoch, error);
 		if (!rc)

@@ -9,8 +9,9 @@
 /* What one update puts in is all that a window is ever used for. */
 static uint64_t window_bytes(const struct peer *peer, uint64_t share)
 {
-	uint64_t most = (peer->deltas ? peer->plan->bytes : peer->landed_bytes) +
-			(uint64_t)peer->plan->pieces * RING_ALIGN;
+	uint64_t lands = peer->deltas ? peer->plan->bytes : peer->landed_bytes;
+	uint64_t most = (lands > peer->spare_bytes ? lands : peer->spare_bytes) +
+			((uint64_t)peer->plan->pieces + peer->spare_pieces) * RING_ALIGN;
 	uint64_t bytes = share > WINDOW_HEAD_BYTES ? share - WINDOW_HEAD_BYTES : 0;
 
 	bytes = bytes > most ? most : bytes;

@@ -125,6 +125,10 @@ static int post(struct sender *sender, const struct step *step, struct doing *do
 	int rc = 0;
 
 	event->kind = EVENT_POSTED;
+	if (executor_is_spared(sender, step->peer, &event->released)) {
+		event->kind = EVENT_SPARED;
+		return 0;
+	}
 	if (step->sums) {
 		const struct peer *peer = &epoch->peers[step->peer];
 
@@ -169,7 +173,8 @@ static int signal_peer(struct sender *sender, const struct step *step, struct ev
 	if (step->tells)
 		return executor_tell(sender, step, event, error);
 	event->kind = EVENT_SIGNALLED;
-	snprintf(gone.why, sizeof(gone.why), "%s", sender->why);
+	snprintf(gone.why, sizeof(gone.why), "%s",
+		 sender->schedule.links[step->peer].spared ? "others send it" : sender->why);
 	return step->abort ? transport_signal(peer->endpoint, UPDATE_ABORT, &gone, sizeof(gone),
 					      step->until_ns, error)
 			   : transport_signal(peer->endpoint, UPDATE_END, &end, sizeof(end),

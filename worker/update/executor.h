@@ -52,6 +52,8 @@ struct sender {
 	uint64_t *source_sums;         /* of those whose parts are no blocks of their sum */
 	uint64_t *device_sums;         /* as block_sums, of what the batch sends */
 	uint64_t *seen;                /* by peer: sequence of the signal handled last */
+	uint64_t *unused;              /* by peer: a permission to hand back unused; 0: none */
+	bool drained;                  /* in this update: tensors may be something else by now */
 	uint64_t *writes;              /* by peer: posted; under its wire */
 	uint32_t gone_heard;           /* of what control_gone says */
 	struct lanes *lanes;           /* tensors of a GPU that go through the ring; NULL: they do not */
@@ -152,6 +154,8 @@ int executor_place(struct sender *sender, const struct step *step, const struct 
 		   struct send_target *place, struct error *error);
 /* A step that merges: nothing is posted yet. The number of the peer's last write. */
 uint64_t executor_merge(struct sender *sender, const struct step *step, const struct doing *doing);
+/* It has said that it needs no more of this version. */
+bool executor_is_spared(struct sender *sender, uint32_t peer, bool *released);
 /* What lies in the peer's window, and then that it does. */
 int executor_tell(struct sender *sender, const struct step *step, struct event *event, struct error *error);
 /* What the peer has taken out of its window, if it has said more. */

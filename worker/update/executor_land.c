@@ -157,6 +157,27 @@ int executor_tell(struct sender *sender, const struct step *step, struct event *
 				     &landed, sizeof(landed), step->until_ns, error);
 }
 
+bool executor_is_spared(struct sender *sender, uint32_t p, bool *released)
+{
+	const struct peer *peer = &sender->epoch->peers[p];
+	uint64_t opening = sender->schedule.links[p].used_opening;
+	const struct update_pair pair = {peer->name, sender->epoch->plan->digest, opening,
+					 peer->theirs->copies};
+	struct transport_signal signal;
+	struct update_accept accept;
+	struct error error;
+
+	if (!sender->epoch->plan->hedge_ms || transport_signal_read(peer->endpoint, &signal) != 0 ||
+	    signal.sequence == sender->seen[p] || signal.tag != UPDATE_ACCEPT ||
+	    update_read_accept(&signal, &pair, &accept, &error) ||
+	    (accept.kind != ACCEPT_SPARES && accept.kind != ACCEPT_RELEASES) ||
+	    accept.opening != opening)
+		return false;
+	sender->seen[p] = signal.sequence;
+	*released = accept.kind == ACCEPT_RELEASES;
+	return true;
+}
+
 int executor_taken(struct sender *sender, const struct step *step, struct event *event,
 		   struct error *error)
 {
@@ -170,6 +191,10 @@ int executor_taken(struct sender *sender, const struct step *step, struct event 
 
 	event->kind = EVENT_ASK;
 	rc = peer_progress(peer, &event->write, error);
+	if (!rc && executor_is_spared(sender, step->peer, &event->released)) {
+		event->kind = EVENT_SPARED;
+		return 0;
+	}
 	if (rc || transport_signal_read(peer->endpoint, &signal) != 0 ||
 	    signal.sequence == sender->seen[step->peer])
 		return rc ? rc : peer_check_alive(peer, error);

@@ -135,9 +135,12 @@ static struct receive_step accept(struct receiver *receiver, uint32_t peer)
 	if (!link->outstanding) {
 		link->opening++;
 		link->landed = link->taken = link->taken_bytes = 0;
+		link->accepted =
+			true; /* by one that is out longer another version may be written */
 	}
 	link->outstanding = true;
-	link->ended = link->ending = false;
+	link->ended = link->ending = link->asked = false;
+	link->spared = link->released = false;
 	return (struct receive_step){
 		.kind = RECEIVE_ACCEPT, .peer = peer, .until_ns = receiver->deadline_ns};
 }
@@ -145,6 +148,7 @@ static struct receive_step accept(struct receiver *receiver, uint32_t peer)
 static void open_version(struct receiver *receiver, const struct receive_event *event)
 {
 	uint64_t last = event->published > receiver->past ? event->published : receiver->past;
+	uint64_t first;
 
 	/* a wait that takes the place of one that was only tried, or goes on where it was */
 	WEFT_ASSERT(receiver->phase == RECEIVE_CLOSED || receiver->phase == RECEIVE_COUNTING ||
@@ -162,7 +166,10 @@ static void open_version(struct receiver *receiver, const struct receive_event *
 		return;
 	receiver->joined = false;
 	receiver->wanted = event->version;
-	receiver->min_version = event->version ? event->version : last + 1;
+	first = event->version ? event->version : last + 1;
+	for (size_t p = 0; p < receiver->peer_count; p++)
+		receiver->links[p].accepted &= first == receiver->min_version;
+	receiver->min_version = first;
 	receiver->max_version = event->version ? event->version : UINT64_MAX;
 	if (receiver->meets)
 		receiver->phase = RECEIVE_JOINING;
@@ -178,9 +185,12 @@ static bool counted(const struct receiver *receiver, uint32_t peer)
 
 /* ---- counting ---- */
 
-static int check_end(struct receiver *receiver, uint32_t p, const struct update_end *end)
+/* by: that has written it, into its own window: p, or who stands in for it. */
+static int check_end(struct receiver *receiver, uint32_t p, uint32_t by,
+		     const struct update_end *end)
 {
 	const struct receive_peer *peer = &receiver->peers[p];
+	uint64_t landed = receiver->links[by].landed;
 	uint32_t sums = receiver->sums ? peer->pieces : 0;
 	struct error *error = &receiver->error;
 
@@ -194,13 +204,12 @@ static int check_end(struct receiver *receiver, uint32_t p, const struct update_
 				 peer->name, (unsigned long long)end->version,
 				 (unsigned long long)end->bytes, end->pieces,
 				 (unsigned long long)peer->bytes, peer->pieces);
-	if (end->landed < receiver->links[p].landed || (end->landed && !peer->lands))
+	if (end->landed < landed || (end->landed && !peer->lands))
 		return error_set(error, ERROR_MESSAGE,
 				 "%s ended update %llu with %llu entries of its window, and %llu "
 				 "had landed",
 				 peer->name, (unsigned long long)end->version,
-				 (unsigned long long)end->landed,
-				 (unsigned long long)receiver->links[p].landed);
+				 (unsigned long long)end->landed, (unsigned long long)landed);
 	if (end->sums != sums)
 		return error_set(error, ERROR_MESSAGE, "%s sent %u checksums for %u pieces",
 				 peer->name, end->sums, sums);
@@ -224,27 +233,26 @@ static int check_end(struct receiver *receiver, uint32_t p, const struct update_
 }
 
 /* What landed is all that the plan says. */
-static int check_landed(struct receiver *receiver, uint32_t p)
+static int check_landed(struct receiver *receiver, uint32_t p, uint32_t by)
 {
 	const struct receive_peer *peer = &receiver->peers[p];
-	const struct receive_link *link = &receiver->links[p];
-
-	uint64_t beside = link->end.beside_bytes;
+	const struct receive_link *link = &receiver->links[by];
+	const struct update_end *end = &receiver->links[p].end;
+	uint64_t beside = end->beside_bytes;
 
 	if (beside > (peer->deltas ? peer->bytes - peer->landed_bytes : 0))
 		return error_set(
 			&receiver->error, ERROR_MESSAGE,
 			"%s ended update %llu with %llu bytes that landed and are written by the plan; it has "
 			"%llu of those%s",
-			peer->name, (unsigned long long)link->end.version,
-			(unsigned long long)beside,
+			peer->name, (unsigned long long)end->version, (unsigned long long)beside,
 			(unsigned long long)(peer->bytes - peer->landed_bytes),
 			peer->deltas ? "" : ", and none may land");
 	if (!peer->lands || link->taken_bytes == peer->landed_bytes + beside)
 		return 0;
 	return error_set(&receiver->error, ERROR_MESSAGE,
 			 "%s ended update %llu, and %llu bytes had landed; the plan has %llu",
-			 peer->name, (unsigned long long)link->end.version,
+			 peer->name, (unsigned long long)end->version,
 			 (unsigned long long)link->taken_bytes,
 			 (unsigned long long)(peer->landed_bytes + beside));
 }
@@ -266,8 +274,9 @@ static struct receive_step published(struct receiver *receiver)
 	for (size_t p = 0; p < receiver->peer_count; p++) {
 		WEFT_ASSERT(receiver->links[p].ended);
 		WEFT_ASSERT_OP(receiver->links[p].end.version, ==, version);
-		WEFT_ASSERT(!receiver->links[p].outstanding);
-		receiver->links[p].ended = false;
+		WEFT_ASSERT(!receiver->links[p].outstanding || receiver->links[p].stood ||
+			    receiver->links[p].stands);
+		receiver->links[p].ended = receiver->links[p].accepted = false;
 	}
 	receiver->phase = RECEIVE_CLOSED;
 	receiver->joined = false;
@@ -285,7 +294,9 @@ static const struct receive_peer *lacks(const struct receiver *receiver, uint64_
 		const struct receive_link *link = &receiver->links[p];
 		bool ended = link->ended || link->ending;
 
-		if (!ended && !link->gone)
+		if (!ended && receiver->hedge_ns && !receiver->peers[p].pieces)
+			continue; /* it has nothing to send */
+		if (!ended && (!link->gone || receive_may_be_stood_in_for(receiver, (uint32_t)p)))
 			return NULL;
 		if (!ended)
 			missing = &receiver->peers[p];
@@ -321,7 +332,8 @@ bool receive_is_alone(const struct receiver *receiver)
 void receive_start_over(struct receiver *receiver)
 {
 	for (size_t p = 0; p < receiver->peer_count; p++)
-		receiver->links[p].ended = receiver->links[p].ending = false;
+		receiver->links[p].ended = receiver->links[p].ending = receiver->links[p].stood =
+			false;
 	receiver->phase = RECEIVE_JOINING;
 	receiver->joined = false;
 }
@@ -391,11 +403,11 @@ static struct receive_step go_on(struct receiver *receiver, uint64_t now_ns)
 		if (now_ns >= receiver->deadline_ns && !all_ended(receiver) &&
 		    !any_ending(receiver))
 			return late(receiver);
-		if (take(receiver, &step))
+		if (take(receiver, &step) || receive_hedge(receiver, now_ns, &step))
 			return step;
 		if (!all_ended(receiver))
 			return (struct receive_step){.kind = RECEIVE_WAIT,
-						     .until_ns = receiver->deadline_ns};
+						     .until_ns = receive_hedge_until(receiver)};
 		receiver->phase = RECEIVE_VERIFYING;
 		return (struct receive_step){.kind = RECEIVE_VERIFY,
 					     .version = ended_version(receiver)};
@@ -426,12 +438,55 @@ static struct receive_step count(struct receiver *receiver, uint32_t peer)
 	struct receive_link *link = &receiver->links[peer];
 
 	link->ending = false;
-	if (check_landed(receiver, peer)) {
+	if (check_landed(receiver, peer, peer)) {
 		note_past(receiver, link->end.version);
 		return fail(receiver, false);
 	}
 	link->ended = true;
 	return go_on(receiver, 0); /* others may have signalled before the deadline too */
+}
+
+/* All that `by` was asked to send in another one's place is here, and where it belongs. */
+static struct receive_step count_stand_in(struct receiver *receiver, uint32_t by)
+{
+	struct receive_link *stand_in = &receiver->links[by];
+	uint32_t p = stand_in->stands - 1;
+	struct receive_link *late = &receiver->links[p];
+
+	receive_settle(receiver, by);
+	if (check_landed(receiver, p, by)) {
+		note_past(receiver, late->end.version);
+		return fail(receiver, false);
+	}
+	late->landed = late->taken;
+	late->ended = true;
+	late->stood = late->outstanding;
+	return go_on(receiver, 0);
+}
+
+/* It was asked for another one's pieces. Which may be here by now, and of what it did not send nothing is lost. */
+static struct receive_step stood_in(struct receiver *receiver, const struct receive_event *event)
+{
+	struct receive_link *stand_in = &receiver->links[event->peer];
+	uint32_t p = stand_in->stands - 1;
+	struct receive_link *late = &receiver->links[p];
+
+	if (event->word == UPDATE_ABORT || stand_in->released || late->ended || late->ending ||
+	    event->end->version != stand_in->end.version) {
+		receive_settle(receiver, event->peer);
+		return go_on(receiver, 0);
+	}
+	if (check_end(receiver, p, event->peer, event->end)) {
+		note_past(receiver, event->end->version);
+		receive_settle(receiver, event->peer);
+		return fail(receiver, false);
+	}
+	late->end = *event->end;
+	stand_in->outstanding = false;
+	stand_in->landed = event->end->landed;
+	stand_in->stands_ending = true;
+	return stand_in->landed > stand_in->taken ? go_on(receiver, 0)
+						  : count_stand_in(receiver, event->peer);
 }
 
 static struct receive_step landed(struct receiver *receiver, const struct receive_event *event)
@@ -457,8 +512,28 @@ static struct receive_step taken(struct receiver *receiver, const struct receive
 	WEFT_ASSERT_OP(event->entries, >, link->taken);
 	link->taken = event->entries;
 	link->taken_bytes += event->bytes;
+	if (link->stands_ending && link->taken == link->landed)
+		return count_stand_in(receiver, event->peer);
 	return link->ending && link->taken == link->landed ? count(receiver, event->peer)
 							   : go_on(receiver, 0);
+}
+
+static struct receive_step ends_late(struct receiver *receiver, const struct receive_event *event)
+{
+	struct receive_link *link = &receiver->links[event->peer];
+
+	if (event->word == UPDATE_LANDED)
+		return go_on(receiver, 0);
+	receive_settle(receiver, event->peer);
+	if (event->word == UPDATE_ABORT || event->end->version == link->end.version)
+		return go_on(receiver, 0);
+	note_past(receiver, link->end.version);
+	error_set(
+		&receiver->error, ERROR_VERSION,
+		"%s ended update %llu, and others update %llu, in its place too; all trainers begin the same version",
+		receiver->peers[event->peer].name, (unsigned long long)event->end->version,
+		(unsigned long long)link->end.version);
+	return fail(receiver, false);
 }
 
 static struct receive_step signalled(struct receiver *receiver, const struct receive_event *event)
@@ -468,8 +543,12 @@ static struct receive_step signalled(struct receiver *receiver, const struct rec
 	uint64_t version;
 
 	WEFT_ASSERT(link->outstanding);
+	if (link->stood) /* all of it is here; what it writes stands there already */
+		return ends_late(receiver, event);
 	if (event->word == UPDATE_LANDED)
 		return landed(receiver, event);
+	if (link->stands)
+		return stood_in(receiver, event);
 	version = aborted ? event->gone->version : event->end->version;
 	link->outstanding = false;
 	if (version < receiver->min_version) /* late, of an update that was given up here */
@@ -481,10 +560,11 @@ static struct receive_step signalled(struct receiver *receiver, const struct rec
 			  event->gone->why);
 		return fail(receiver, false);
 	}
-	if (check_end(receiver, event->peer, event->end)) {
+	if (check_end(receiver, event->peer, event->peer, event->end)) {
 		note_past(receiver, version); /* it is wrong for good */
 		return fail(receiver, false);
 	}
+	link->ended_ns = event->heard_ns;
 	link->end = *event->end;
 	link->landed = link->end.landed;
 	link->ending = link->landed > link->taken;
@@ -517,10 +597,8 @@ static bool goes(struct receiver *receiver, const struct receive_event *event)
 	if (event->broken)
 		return !ended;
 	link->gone = true;
-	if (!ended) {
-		link->outstanding = false;
-		link->landed = link->taken;
-	}
+	if (!ended || link->stood || link->stands)
+		receive_settle(receiver, event->peer);
 	return false;
 }
 

@@ -9,6 +9,7 @@
  *                   ─► WAIT, until every trainer ended the version
  *                   ─► VERIFY the checksums ─► MEET at CLOSE, if versions are staged
  *                   ─► LOAD: the host's hook ─► MEET at PUBLISH ─► PUBLISH
+ *   the same trainer is late ─► ASK the one that stands in for it; whichever ends first is enough ─► SPARE or RELEASE the other
  *   GONE (peer), FAILED (error), a deadline ─► FAIL
  *   GONE (peer), in a job that goes on      ─► what all others have ended cannot come any more: FAIL, like an abort
  *
@@ -31,6 +32,7 @@ struct receive_peer {
 	bool lands;                /* it writes into a window, */
 	uint64_t landed_bytes;     /* so many bytes, */
 	bool deltas;               /* or more: of others, too, what differs alone may land */
+	uint32_t stand_in;         /* 1 + the peer that can be asked to send its pieces; 0: none */
 };
 
 struct receive_link {
@@ -42,6 +44,14 @@ struct receive_link {
 	struct update_end end;
 	uint64_t landed, taken;    /* entries of the window in this opening */
 	uint64_t taken_bytes;
+	uint64_t ended_ns;         /* when its own end was heard */
+	bool accepted;             /* by a permission of this version alone: so what it writes is of it */
+	bool asked;                /* .. its stand-in was asked for its pieces */
+	bool spared;               /* .. it was told that it need not write the rest */
+	bool released;             /* .. it was told that it will not be asked for another one's, and need not write the rest of its own */
+	bool stood;                /* its end is its stand-in's; its own permission is out still */
+	uint32_t stands;           /* 1 + the peer whose pieces it was asked for, by the permission that is out; 0: none */
+	bool stands_ending;        /* it has sent all of them, and some lie in its window still */
 };
 
 enum receive_phase {
@@ -70,11 +80,15 @@ struct receiver {
 	uint64_t min_version, max_version;
 	uint64_t past;             /* no version up to this one can be complete any more */
 	uint64_t began_ns, deadline_ns;
+	uint64_t hedge_ns;         /* from the end of who stands in for a trainer until it is asked to; 0: it never is */
 	struct error error;        /* of the last FAIL */
 };
 
 enum receive_step_kind {
 	RECEIVE_ACCEPT,            /* tell `peer`: links[peer].opening, min to max version */
+	RECEIVE_ASK,               /* tell `peer`: links[peer].opening, to write the pieces of links[peer].stands - 1 */
+	RECEIVE_SPARE,             /* tell `peer`, that has a permission for `version` out: all of that is here */
+	RECEIVE_RELEASE,           /* tell `peer`: neither the rest of its own pieces nor another one's are asked of it (any more) */
 	RECEIVE_TAKE,              /* entries [taken, landed) of `peer`, and tell it unless it is ending */
 	RECEIVE_WAIT,              /* until `until_ns`, or something is heard */
 	RECEIVE_VERIFY,            /* the checksums, where there are any */
@@ -103,6 +117,7 @@ enum receive_event_kind {
 struct receive_event {
 	enum receive_event_kind kind;
 	uint64_t now_ns;             /* 0: no deadline passes by it */
+	uint64_t heard_ns;           /* SIGNAL */
 	uint32_t peer;
 	uint64_t version, published; /* OPENS: wanted (0: the next one), and published before */
 	uint64_t deadline_ns;        /* OPENS */
@@ -126,8 +141,27 @@ struct receive_step receive_next(struct receiver *receiver, const struct receive
 uint64_t receive_promised(const struct receiver *receiver);
 /* All trainers are gone, and not all had ended the version that is waited for. */
 bool receive_is_alone(const struct receiver *receiver);
+/* Which trainer waits to be asked to stand in for another one; it is told now that it will not be. false: none (any more). */
+bool receive_unreleased(struct receiver *receiver, uint32_t *peer);
+/* Whose permission, of those for the last version, is out still, and has to be used up before another version is opened: it is late, or
+ * stands in for one that is. false: nobody's. */
+bool receive_owes(const struct receiver *receiver, uint32_t *peer);
+/* .. and it was, or that peer is gone. */
+void receive_settle(struct receiver *receiver, uint32_t peer);
+/* A wait for that version goes on where the last one was, with what was counted. */
+bool receive_goes_on(const struct receiver *receiver, uint64_t version);
 /* What was counted of it counts no more, and is not past: others are met at OPEN again. */
 void receive_start_over(struct receiver *receiver);
+/* ---- receive_late.c, for receive.c ---- */
+
+/* It has not ended, and its pieces come from another one, or may yet. What one that was gone before this version had begun to
+ * write would be of another version. */
+bool receive_may_be_stood_in_for(const struct receiver *receiver, uint32_t peer);
+/* ASK, SPARE or RELEASE, if one of them is due. now_ns 0: nobody is late by it. */
+bool receive_hedge(struct receiver *receiver, uint64_t now_ns, struct receive_step *step);
+/* When somebody may be late, or the deadline. */
+uint64_t receive_hedge_until(const struct receiver *receiver);
+
 /* Before OPENS: 0, or why that version can never come. *done: it is published already. */
 int receive_check(const struct receiver *receiver, uint64_t version, uint64_t published,
 		  bool tainted, bool *done, struct error *error);

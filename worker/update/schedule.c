@@ -281,7 +281,7 @@ static bool lands(const struct schedule *schedule, const struct task *task, uint
 	const struct send_row *it = &schedule->options.plan->rows[row];
 
 	return (it->landed || schedule_delta(schedule, task, row)) &&
-	       !link_out(&schedule->links[it->peer]);
+	       !link_needs_none(&schedule->links[it->peer]);
 }
 
 /* False: there is nothing (more) to post. */
@@ -483,6 +483,10 @@ void schedule_note(struct schedule *schedule, struct task *task, const struct ev
 	case EVENT_TAKEN:
 		schedule_taken(schedule, event->peer, event->entries);
 		break;
+	case EVENT_SPARED:
+		link->spared = schedule->changed = true;
+		link->released = event->released;
+		break;
 	case EVENT_GONE:
 		link->gone = true;
 		schedule->done[event->peer] = link->posted;
@@ -505,7 +509,12 @@ bool schedule_for_nobody(const struct schedule *schedule, const struct step *ste
 		(step->kind == STEP_WAIT && (step->wait == WAIT_WRITE || step->wait == WAIT_FLUSH ||
 					     step->wait == WAIT_TAKEN));
 
-	if (!to_peer || !link_out(&schedule->links[step->peer]))
+	/* what was posted is waited for, and who is spared hears of the end */
+	bool spared = step->kind == STEP_POST || step->tells ||
+		      (step->kind == STEP_WAIT && step->wait == WAIT_TAKEN);
+
+	if (!to_peer || !(spared ? link_needs_none(&schedule->links[step->peer])
+				 : link_out(&schedule->links[step->peer])))
 		return false;
 	*event = (struct event){.kind = EVENT_COMPLETED, .peer = step->peer};
 	if (step->kind == STEP_POST)

@@ -13,7 +13,7 @@
  *   ACCEPTED (peer)          DONE  the call may return
  *   TOLD, TAKEN (entries)    FAIL  and so must everybody's
  *   FAILED (error)
- *   GONE (peer)
+ *   SPARED, GONE (peer)
  *
  * The way of one part of one row, which one thread goes (a task):
  *
@@ -141,13 +141,14 @@ struct step {
 
 enum event_kind {
 	EVENT_ASK, EVENT_PACKED, EVENT_POSTED, EVENT_SIGNALLED, EVENT_COMPLETED, EVENT_ACCEPTED,
-	EVENT_TOLD, EVENT_TAKEN, EVENT_FAILED, EVENT_GONE
+	EVENT_TOLD, EVENT_TAKEN, EVENT_SPARED, EVENT_FAILED, EVENT_GONE
 };
 struct event {
 	enum event_kind kind;
 	uint64_t now_ns;
-	uint32_t peer;                /* COMPLETED, ACCEPTED, TOLD, TAKEN, GONE */
+	uint32_t peer;                /* COMPLETED, ACCEPTED, TOLD, TAKEN, SPARED, GONE */
 	uint64_t write;               /* POSTED, TOLD: its number; COMPLETED: writes up to it */
+	bool released;                /* SPARED: as send_link.released */
 	uint64_t entries;             /* TOLD, TAKEN: of the peer's window, up to these */
 	const struct update_accept *accept;
 	const struct error *error;
@@ -161,11 +162,19 @@ struct send_link {
 	bool gone;
 	bool lacks;                   /* schedule.repeat */
 	bool rests;                   /* it has the version that is sent once more: as if it were gone, until that ends */
+	bool spared;                  /* it needs no more of this version: others send it, or have; the permission is given up at the end */
+	bool released;                /* .. nor is this trainer asked for another one's pieces of it */
 	bool deltas;                  /* its memory holds the last version that was ended: of this one, what differs is enough */
 };
 static inline bool link_out(const struct send_link *link)
 {
 	return link->gone || link->rests;
+}
+
+/* None of its pieces are sent (any more). */
+static inline bool link_needs_none(const struct send_link *link)
+{
+	return link_out(link) || link->spared;
 }
 
 /* What is in a peer's window, which it empties; entries are counted from 0 in each version.

@@ -83,9 +83,15 @@ static int open_version(struct schedule *schedule, uint64_t version, struct erro
 	WEFT_ASSERT_OP(schedule->state, ==, UPDATE_CLOSED);
 	WEFT_ASSERT(version > schedule->last_version || version == schedule->repeat);
 	WEFT_ASSERT(!schedule->calls && !schedule->writers);
-	for (size_t p = 0; p < plan->peer_count; p++)
-		if (!schedule->links[p].rests)
-			schedule->links[p].used_opening = schedule->links[p].accept.opening;
+	for (size_t p = 0; p < plan->peer_count; p++) {
+		struct send_link *link = &schedule->links[p];
+
+		if (!link->rests)
+			link->used_opening = link->accept.opening;
+		link->spared =
+			link->accept.kind != ACCEPT_WRITES && link->accept.kind != ACCEPT_STAND_IN;
+		link->released = link->accept.kind == ACCEPT_RELEASES;
+	}
 	schedule->repeat = 0;
 	schedule->unsubmitted = 0;
 	for (uint32_t t = 0; t < plan->tensor_count; t++) {
@@ -215,9 +221,9 @@ static bool peer_step(struct schedule *schedule, struct task *task, bool answere
 	case PHASE_SUMS:
 		*step = at_peer(STEP_POST, WAIT_CHANGE, call);
 		step->sums = true;
-		return !answered && schedule->options.sums;
+		return !answered && !link->spared && schedule->options.sums;
 	case PHASE_TELL:
-		return !answered &&
+		return !answered && !link->spared &&
 		       schedule_tell(schedule, task, call->peer, call->deadline_ns, step);
 	case PHASE_SETTLE:
 		/* others may go on posting while one drains */
@@ -236,10 +242,10 @@ static bool peer_step(struct schedule *schedule, struct task *task, bool answere
 	case PHASE_SIGNAL:
 		WEFT_ASSERT_OP(schedule->done[call->peer], >=, link->posted);
 		*step = at_peer(STEP_SIGNAL, WAIT_CHANGE, call);
-		step->abort = call->kind == CALL_ABORT;
+		step->abort = call->kind == CALL_ABORT || link->spared;
 		step->entries = window->told;
 		step->beside_bytes = window->beside_bytes;
-		WEFT_ASSERT(step->abort || !window->ring.bytes ||
+		WEFT_ASSERT(step->abort || link->spared || !window->ring.bytes ||
 			    window->told == window->ring.next - window->first_id);
 		return !answered;
 	case PHASE_HALVES:

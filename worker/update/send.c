@@ -65,9 +65,45 @@ static int cut(struct sender *sender, bool reopen, const char *what, struct erro
 
 /* ---- begin ---- */
 
+/* Of a version that is late here: this trainer begins it all the same, or hands the permission back. */
+static bool takes_late(struct sender *sender, uint32_t p, uint64_t version,
+		       const struct update_accept *accept)
+{
+	struct send_link *link = &sender->schedule.links[p];
+
+	if (accept->opening <= link->used_opening)
+		return false;
+	if (accept->kind != ACCEPT_STAND_IN && accept->max_version == version)
+		return true;
+	link->used_opening = link->accept.opening = sender->unused[p] = accept->opening;
+	return false;
+}
+
+void sender_hand_back(struct sender *sender)
+{
+	struct update_abort abort = {.version = 1,
+				     .why = "this trainer has no use for that permission"};
+	struct error error;
+
+	for (uint32_t p = 0; p < sender->epoch->peer_count; p++) {
+		pthread_mutex_t *wire = executor_wire(sender, p);
+
+		abort.opening = sender->unused[p];
+		sender->unused[p] = 0;
+		if (!abort.opening || sender->epoch->peers[p].gone)
+			continue;
+		pthread_mutex_lock(
+			wire); /* if it is not reached, that is found out by who writes there next */
+		transport_signal(sender->epoch->peers[p].endpoint, UPDATE_ABORT, &abort,
+				 sizeof(abort), clock_deadline_ns(executor_wait_ms(sender)),
+				 &error);
+		pthread_mutex_unlock(wire);
+	}
+}
+
 /* Latest ACCEPT of the peer: 1 when a new one came. */
-static int read_accept(struct sender *sender, uint32_t p, struct update_accept *accept,
-		       struct error *error)
+static int read_accept(struct sender *sender, uint32_t p, uint64_t version,
+		       struct update_accept *accept, struct error *error)
 {
 	const struct peer *peer = &sender->epoch->peers[p];
 	const struct update_pair pair = {peer->name, sender->epoch->plan->digest,
@@ -87,7 +123,7 @@ static int read_accept(struct sender *sender, uint32_t p, struct update_accept *
 	if (rc)
 		return rc;
 	sender->seen[p] = signal.sequence;
-	return 1;
+	return accept->kind == ACCEPT_WRITES || takes_late(sender, p, version, accept);
 }
 
 static uint32_t accept_ms(const struct sender *sender, uint64_t version)
@@ -122,7 +158,7 @@ static void drop_late(struct sender *sender, const struct call *call)
 static int ask_peer(struct sender *sender, struct task *task, uint32_t p, struct error *error)
 {
 	struct update_accept accept;
-	int rc = read_accept(sender, p, &accept, error);
+	int rc = read_accept(sender, p, task->own->version, &accept, error);
 
 	if (rc > 0)
 		schedule_next(
@@ -151,6 +187,7 @@ static int ask_begin(struct sender *sender, struct task *task, struct step *step
 	if (!rc)
 		*step = schedule_next(&sender->schedule, task, &event);
 	pthread_mutex_unlock(&sender->lock);
+	sender_hand_back(sender);
 	return rc;
 }
 
@@ -230,6 +267,7 @@ static int finish_begin(struct sender *sender, int rc)
 	send_device_begin(sender);
 	if (sender->schedule.options.sent)
 		sent_begin(&sender->sent, sender->schedule.version, sender->schedule.ended_version);
+	sender->drained = false;
 	sender->begin_ns = begin;
 	sender->stats.wait_ns = clock_ns() - begin;
 	sender->stats.copy_ns = 0;
@@ -332,13 +370,15 @@ int sender_check_tensor(const struct sender *sender, uint32_t id, const void *da
 			struct error *error)
 {
 	const struct epoch_options *options = &sender->epoch->options;
+	const struct epoch *stand_in = sender->epoch->stand_in;
+	bool direct = sender->epoch->send.direct[id] || (stand_in && stand_in->send.direct[id]);
 
 	if (sender->schedule.submitted[id])
 		return error_set(error, ERROR_USAGE, "update %llu: tensor %s is written twice",
 				 (unsigned long long)sender->schedule.version,
 				 send_plan_name(sender->epoch, id));
 	/* the plan counts on what was registered before join, and nothing is copied behind its back */
-	if (options->full || !options->ranges->count || !sender->epoch->send.direct[id] ||
+	if (options->full || !options->ranges->count || !direct ||
 	    ranges_find(options->ranges, data, options->locals->items[id].bytes))
 		return 0;
 	return error_set(
@@ -349,13 +389,12 @@ int sender_check_tensor(const struct sender *sender, uint32_t id, const void *da
 		(unsigned long long)options->locals->items[id].bytes, data);
 }
 
-/* Unless nobody wants it. */
+/* Unless nobody wants it. What this trainer sends only in another one's place is remembered for that. */
 static void submit(struct sender *sender, uint32_t id, const void *data)
 {
-	if (!send_plan_wants(&sender->epoch->send, id))
-		return;
 	sender->data[id] = data;
-	schedule_submit(&sender->schedule, id);
+	if (send_plan_wants(&sender->epoch->send, id))
+		schedule_submit(&sender->schedule, id);
 }
 
 static int run_rows(struct sender *sender, const uint32_t *rows, size_t count, bool shared,
@@ -372,7 +411,7 @@ static int run_rows(struct sender *sender, const uint32_t *rows, size_t count, b
 }
 
 /* Tensors that were submitted, and the rows that read them (NULL: all): those that a GPU stores, then the others. */
-static int send_rows(struct sender *sender, const uint32_t *ids, size_t id_count,
+int sender_send_rows(struct sender *sender, const uint32_t *ids, size_t id_count,
 		     const uint32_t *rows, size_t count, bool shared, struct error *error)
 {
 	const struct send_plan *plan = &sender->epoch->send;
@@ -398,15 +437,15 @@ static int write_tensor(struct sender *sender, uint32_t id, const void *data, ui
 				 send_plan_name(sender->epoch, id),
 				 (unsigned long long)options->locals->items[id].bytes,
 				 (unsigned long long)bytes, data ? "" : " at NULL");
-	if (!send_plan_wants(plan, id))
+	if (!epoch_wants(sender->epoch, id))
 		return 0;
 	rc = sender_check_tensor(sender, id, data, error);
 	if (rc)
 		return rc;
 	submit(sender, id, data);
-	return send_rows(sender, &id, 1, plan->tensor_rows + plan->tensor_first[id],
-			 plan->tensor_first[id + 1] - plan->tensor_first[id], bytes > LARGE_BYTES,
-			 error);
+	return sender_send_rows(sender, &id, 1, plan->tensor_rows + plan->tensor_first[id],
+				plan->tensor_first[id + 1] - plan->tensor_first[id],
+				bytes > LARGE_BYTES, error);
 }
 
 int sender_write(struct sender *sender, uint32_t id, const void *data, uint64_t bytes,
@@ -425,11 +464,11 @@ static int write_all(struct sender *sender, const void *const *data, struct erro
 	for (uint32_t t = 0; t < plan->tensor_count; t++) {
 		int rc = 0;
 
-		if (!send_plan_wants(plan, t))
+		if (!epoch_wants(sender->epoch, t))
 			continue;
 		if (data[t])
 			rc = sender_check_tensor(sender, t, data[t], error);
-		else if (!sender->schedule.submitted[t])
+		else if (send_plan_wants(plan, t) && !sender->schedule.submitted[t])
 			rc = error_set(error, ERROR_USAGE,
 				       "update %llu: tensor %s is wanted by an "
 				       "inference rank, but its data is NULL",
@@ -444,7 +483,7 @@ static int write_all(struct sender *sender, const void *const *data, struct erro
 			if (sender->ids)
 				sender->ids[count++] = t;
 		}
-	return send_rows(sender, sender->ids, count, NULL, plan->row_count, true, error);
+	return sender_send_rows(sender, sender->ids, count, NULL, plan->row_count, true, error);
 }
 
 int sender_write_all(struct sender *sender, const void *const *data, struct error *error)
@@ -474,7 +513,7 @@ static int write_bucket(struct sender *sender, const struct bucket_slice *slices
 	for (size_t i = 0; i < count && !rc; i++)
 		submit(sender, ids[i], slices[i].memory.pointer);
 	if (!rc)
-		rc = send_rows(sender, ids, count, rows, row_count, true, error);
+		rc = sender_send_rows(sender, ids, count, rows, row_count, true, error);
 	memory_free(rows);
 	memory_free(ids);
 	return rc;
@@ -488,7 +527,7 @@ int sender_write_bucket(struct sender *sender, const struct bucket_slice *slices
 	return rc ? rc : leave(sender, write_bucket(sender, slices, count, error), error);
 }
 
-static int run_version(struct sender *sender, enum call_kind kind, struct error *error)
+int sender_run_version(struct sender *sender, enum call_kind kind, struct error *error)
 {
 	struct call call;
 
@@ -506,7 +545,8 @@ int sender_drain(struct sender *sender, struct error *error)
 	if (!rc)
 		rc = send_device_settle(sender, error);
 	if (!rc)
-		rc = run_version(sender, CALL_DRAIN, error);
+		rc = sender_run_version(sender, CALL_DRAIN, error);
+	sender->drained = true;
 	return leave(sender, rc, error);
 }
 
@@ -544,7 +584,7 @@ static int finish(struct sender *sender, struct error *error)
 	if (!rc)
 		rc = send_device_sums(sender, error);
 	if (!rc)
-		rc = run_version(sender, CALL_END, error);
+		rc = sender_run_version(sender, CALL_END, error);
 	if (!rc) {
 		sender->ended = version;
 		sender->stats.updates++;
@@ -592,7 +632,7 @@ int sender_abort(struct sender *sender, const char *why, struct error *error)
 	/* what was posted must have landed before a target opens its memory again */
 	rc = send_device_settle(sender, error);
 	if (!rc)
-		rc = run_version(sender, CALL_ABORT, error);
+		rc = sender_run_version(sender, CALL_ABORT, error);
 	broken = sender->schedule.failed;
 	if (rc && !broken && sender->cut) /* and so it stays */
 		sender->failed = sender->schedule.failed = true;

@@ -48,6 +48,35 @@ int bucket_check(struct sender *sender, const struct bucket_slice *slices, size_
 uint32_t *bucket_rows(const struct send_plan *plan, const uint32_t *ids, size_t tensors,
 		      size_t *count);
 
+/* ---- stand_in.c: of a trainer that stands in for another one (epoch.stand_in) ---- */
+
+/* The sender of what it sends in that one's place, and this worker's own, whose endpoints and wires it uses. */
+struct stand_in {
+	struct sender sender;      /* no epoch: it stands in for nobody */
+	struct sender *own;
+	uint32_t *own_peer;        /* by peer of the first: of the second */
+	bool *over;                /* by peer: nothing (more) is asked for it in this version */
+	bool *asked;
+	bool has_all;              /* in this version: of all that it may be asked for */
+	uint64_t signals;          /* of the domain, seen */
+	uint64_t said_ns;          /* when a line of the log said last that it stood in */
+};
+/* With the own sender open. Whatever it returns, stand_in_sender_close, before the own sender closes. */
+int stand_in_sender_open(struct stand_in *stand_in, struct sender *own, struct error *error);
+void stand_in_sender_close(struct stand_in *stand_in);
+/* The own sender has ended a version, and tensors are what they were: until every rank has all of the other trainer's pieces, or has
+ * asked for them and was sent them. Only what ends this worker is an error. */
+int stand_in_run(struct stand_in *stand_in, struct error *error);
+
+/* ---- send.c, for stand_in.c ---- */
+
+/* Permissions that are not used: nobody waits for their end. With no lock held. */
+void sender_hand_back(struct sender *sender);
+/* With the lock held, which they drop meanwhile: tensors that were submitted, and the rows that read them (NULL: all); an end. */
+int sender_send_rows(struct sender *sender, const uint32_t *ids, size_t id_count, const uint32_t *rows, size_t count, bool shared,
+		     struct error *error);
+int sender_run_version(struct sender *sender, enum call_kind kind, struct error *error);
+
 /* ---- send.c, for send_bucket.c ---- */
 
 /* With the lock held: ERROR_USAGE when the tensor was written before, or lies in no registered

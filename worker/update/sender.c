@@ -155,6 +155,7 @@ static int allocate(struct sender *sender, struct error *error)
 	sender->data = pool_array(pool, plan->tensor_count, sizeof(*sender->data));
 	sender->seen = pool_array(pool, peers, sizeof(*sender->seen));
 	sender->writes = pool_array(pool, peers, sizeof(*sender->writes));
+	sender->unused = pool_array(pool, peers, sizeof(*sender->unused));
 	if (plan->device)
 		sender->ids = pool_array(pool, plan->tensor_count, sizeof(*sender->ids));
 	if (plan->batch)

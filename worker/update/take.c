@@ -19,19 +19,27 @@ static uint64_t address_of(const void *memory)
 	return (uint64_t)(uintptr_t)memory;
 }
 
+/* Whose pieces it writes: its own, or those of the one that it stands in for. */
+static const struct peer *pieces_of(const struct waiter *waiter, uint32_t p)
+{
+	uint32_t stands = waiter->now->links[p].stands;
+
+	return &waiter->epoch->peers[stands ? stands - 1 : p];
+}
+
 /* A trainer may write into its window what it likes, and into parameters only its pieces. */
 static int check_entry(const struct waiter *waiter, uint32_t p, const struct window_entry *entry,
 		       struct error *error)
 {
 	const struct epoch *epoch = waiter->epoch;
-	const struct peer *peer = &epoch->peers[p];
+	const struct peer *peer = &epoch->peers[p], *of = pieces_of(waiter, p);
 	uint64_t ring = peer->window_bytes - WINDOW_HEAD_BYTES, piece;
 	const struct plan_row *row;
 
-	if (entry->ordinal >= peer->plan->pieces)
+	if (entry->ordinal >= of->plan->pieces)
 		return BAD("%s landed a part of piece %u of %u", peer->name, entry->ordinal,
-			   peer->plan->pieces);
-	row = &epoch->plan->rows[epoch->receive.rows[peer->first_piece + entry->ordinal]];
+			   of->plan->pieces);
+	row = &epoch->plan->rows[epoch->receive.rows[of->first_piece + entry->ordinal]];
 	if (row->path != PATH_LANDED && !entry->coded)
 		return BAD("%s landed a part of piece %u, which it is to write where it belongs",
 			   peer->name, entry->ordinal);
@@ -77,7 +85,8 @@ static int queue_entry(struct waiter *waiter, uint32_t p, const unsigned char *w
 	rc = check_entry(waiter, p, &entry, error);
 	if (rc)
 		return rc;
-	row = &epoch->plan->rows[epoch->receive.rows[epoch->peers[p].first_piece + entry.ordinal]];
+	row = &epoch->plan->rows[epoch->receive
+					 .rows[pieces_of(waiter, p)->first_piece + entry.ordinal]];
 	*bytes += entry.bytes;
 	if (entry.coded)
 		return waiter_put_delta(waiter, p, row, &entry,
@@ -163,10 +172,9 @@ int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *brok
 	const struct peer *peer = &waiter->now->from[p];
 	const struct device *device = waiter->epoch->options.params->device;
 	struct taking *taking = &waiter->now->taking[p];
-	struct update_taken taken;
 	int rc = 0;
 
-	bool ended = link->ending || has_ended(waiter, p);
+	bool ended = link->ending || link->stands_ending || has_ended(waiter, p);
 
 	*broken = waiter->untold = false;
 	if (!ended) { /* what has ended is published even when the job ends now */
@@ -200,10 +208,8 @@ int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *brok
 	*broken = !goes_on(rc);
 	if (rc)
 		return rc;
-	taken = (struct update_taken){link->opening, taking->entries};
-	if (!link->ending && !has_ended(waiter, p)) {
-		rc = transport_signal(peer->endpoint, UPDATE_TAKEN, &taken, sizeof(taken),
-				      clock_deadline_ns(waiter->epoch->wait_ms), error);
+	if (!link->ending && !link->stands_ending && !has_ended(waiter, p)) {
+		rc = waiter_tell_taken(waiter, p, taking->entries, error);
 		*broken = waiter->untold = rc != 0; /* and so is the endpoint */
 	}
 	return rc && has_ended(waiter, p) ? 0 : rc;

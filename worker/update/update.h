@@ -45,6 +45,26 @@ enum update_tag {
 	UPDATE_GIVE_UP = 8 /* both ways */
 };
 
+/* Where a trainer is late (--hedge), the rank asks the one that stands in for it, by another permission, to send its pieces too:
+ *
+ *   inference rank                   trainer 1              trainer 0, late
+ *       ◄────────────────────────────── END                  writes ..
+ *       ACCEPT opening 5, STAND_IN ───► writes 0's pieces
+ *       ◄────────────────────────────── END opening 5
+ *       ACCEPT opening 4, SPARES ─────────────────────────► writes no more of them
+ *       publishes                  ◄──────────────────────── ABORT opening 4, some time; or END
+ *
+ * Both write the same bytes into the same places, so whose END comes first is enough. Until both permissions are used up the
+ * rank accepts no other version.
+ */
+enum update_accept_kind {
+	ACCEPT_WRITES = 0,
+	ACCEPT_STAND_IN = 1, /* of the pieces of the trainer that the receiver stands in for, and that is all */
+	ACCEPT_SPARES = 2,   /* by the permission that is out: its pieces of max_version are here, and it need only give that up */
+	ACCEPT_RELEASES = 3, /* the same, if one is out; and nothing is asked of who stands in (any more) for max_version */
+	ACCEPT_KINDS
+};
+
 struct update_accept {
 	uint64_t opening;          /* from 1, per pair */
 	uint64_t min_version, max_version;
@@ -54,7 +74,8 @@ struct update_accept {
 	uint32_t copy;
 	uint64_t window_offset, window_bytes; /* where pieces land; window_bytes 0: none does */
 	uint64_t taken;            /* as TAKEN says it, which this may have come in place of */
-	uint32_t window_region, zero;
+	uint32_t window_region;
+	uint32_t kind;             /* enum update_accept_kind */
 	uint64_t base;             /* that version is in the rank's memory, whole: of the next one what differs from it is enough,
 				      in the window; 0: it must be all */
 };

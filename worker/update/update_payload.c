@@ -27,6 +27,9 @@ int update_read_accept(const struct transport_signal *signal, const struct updat
 	if (!accept.min_version || accept.min_version > accept.max_version)
 		return REFUSE("%s accepts versions %" PRIu64 " to %" PRIu64 ", which are none",
 			      pair->name, accept.min_version, accept.max_version);
+	if (accept.kind >= ACCEPT_KINDS)
+		return REFUSE("%s accepts in way %" PRIu32 ", which is none", pair->name,
+			      accept.kind);
 	if (accept.copy >= pair->copies)
 		return REFUSE("%s opened copy %" PRIu32 " of %" PRIu32, pair->name, accept.copy,
 			      pair->copies);

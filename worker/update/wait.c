@@ -49,6 +49,7 @@ static int read_signal(struct waiter *waiter, uint32_t p, bool ends, struct hear
 	}
 	*event = (struct receive_event){.kind = RECEIVE_SIGNAL,
 					.peer = p,
+					.heard_ns = clock_ns(),
 					.end = &heard->end,
 					.gone = &heard->gone,
 					.landed = &heard->landed,
@@ -126,54 +127,12 @@ static void sleep_until(struct waiter *waiter, uint64_t until_ns)
 {
 	uint64_t slice = clock_deadline_ns(WAIT_SLICE_MS);
 
+	waiter_push(waiter);
 	waiter->signals = transport_signal_wait(waiter->epoch->options.domain, waiter->signals,
 						slice < until_ns ? slice : until_ns);
 }
 
 /* ---- what is done ---- */
-
-/* A trainer may have yet to begin what was given up here, since a trainer is gone, or since this engine could not load what it had
- * of it: that is written in vain, and no fault of that trainer's. What the host has left out is. */
-static uint64_t min_version(const struct waiter *waiter)
-{
-	const struct receiver *receiver = &waiter->receiver;
-	uint64_t past = receiver->past > waiter->mates_past ? receiver->past : waiter->mates_past;
-	uint64_t next = versions_published(waiter->versions) + 1;
-
-	if (control_lacks_trainer(waiter->health->control))
-		return 1;
-	if (receiver->wanted > past + 1 || next > receiver->min_version)
-		return receiver->min_version;
-	return next;
-}
-
-static int send_accept(struct waiter *waiter, const struct receive_step *step, struct error *error)
-{
-	const struct receiver *receiver = &waiter->receiver;
-	const struct epoch *epoch = waiter->epoch;
-	const struct peer *peer = &waiter->now->from[step->peer];
-	struct update_accept accept = {
-		.opening = waiter->now->links[step->peer].opening,
-		.min_version = min_version(waiter),
-		.max_version = receiver->max_version,
-		.plan = epoch->plan->digest,
-		.sums_offset = peer->first_piece * sizeof(uint64_t),
-		.sums_region =
-			epoch->receive.sums ? epoch->options.beside->sums.number : UINT32_MAX,
-		.copy = waiter->copy,
-		.window_offset = peer->window_at,
-		.window_bytes = peer->window_bytes,
-		.window_region = peer->landed ? epoch->options.beside->windows.number : UINT32_MAX,
-		.taken = waiter->now->links[step->peer].taken,
-		.base = waiter_base(waiter, step->peer),
-	};
-	uint64_t until = step->until_ns;
-
-	if (clock_ns() >= until) /* to a trainer that was heard when it was late already */
-		until = clock_deadline_ns(epoch->wait_ms);
-	return transport_signal(peer->endpoint, UPDATE_ACCEPT, &accept, sizeof(accept), until,
-				error);
-}
 
 int post_load_outside(const struct post_load *load, const char *call, struct error *error)
 {
@@ -302,13 +261,19 @@ static int wait_prepared(const struct waiter *waiter, uint64_t version, uint64_t
 	return 0;
 }
 
+static bool says_accept(const struct receive_step *step)
+{
+	return step->kind == RECEIVE_ACCEPT || step->kind == RECEIVE_ASK ||
+	       step->kind == RECEIVE_SPARE || step->kind == RECEIVE_RELEASE;
+}
+
 /* Not of this rank's device, which puts in place what landed. */
 static bool is_the_peers(struct waiter *waiter, const struct receive_step *step)
 {
 	struct error error;
 	bool broken;
 
-	return step->kind == RECEIVE_ACCEPT ||
+	return says_accept(step) ||
 	       (step->kind == RECEIVE_TAKE && !waiter->now->links[step->peer].ending &&
 		(waiter->untold || waiter_misses(waiter, step->peer, &broken, &error)));
 }
@@ -319,8 +284,8 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 	struct receive_event event = {.kind = RECEIVE_ASKS, .error = &heard->error};
 	int rc;
 
-	if (step->kind == RECEIVE_ACCEPT) {
-		rc = send_accept(waiter, step, &heard->error);
+	if (says_accept(step)) {
+		rc = waiter_accept(waiter, step, &heard->error);
 		event.broken = rc != 0;
 	} else if (step->kind == RECEIVE_TAKE) {
 		rc = waiter_take(waiter, step->peer, step->until_ns, &event.broken, &heard->error);
@@ -381,6 +346,7 @@ static int give_up(struct waiter *waiter, const struct receive_step *step, struc
 		waiter->stats.wait_ns = clock_ns() - waiter->receiver.began_ns;
 	if (waiter->receiver.phase == RECEIVE_PREPARED && !step->broken)
 		return -(int)error->code; /* all of it is here, and it may be shown yet */
+	waiter_release_all(waiter);
 	/* that the job is over, or this worker, the controller tells everybody */
 	if (!step->broken && !waiter->health->failed && error->code != ERROR_TIMEOUT &&
 	    error->code != ERROR_INTERRUPTED)
@@ -469,7 +435,7 @@ static struct receive_event late(struct waiter *waiter, const struct receive_ste
 
 /* The job is to make a pause, and of what is waited for nothing is on its way: what trainers have ended, up to that version, is
  * published or past. */
-static bool pauses(struct waiter *waiter, uint64_t version)
+bool waiter_pauses(struct waiter *waiter, uint64_t version)
 {
 	const struct receiver *receiver = &waiter->receiver;
 	struct control *control = waiter->health->control;
@@ -510,6 +476,8 @@ static int stop(struct waiter *waiter)
 {
 	bool by_plan = waiter_is_by_plan(waiter);
 
+	waiter_release_all(waiter);
+	waiter_push_out(waiter);
 	waiter->holds = by_plan && waiter->receiver.phase == RECEIVE_PREPARED;
 	if (waiter->holds || !control_lacks_trainer(waiter->health->control))
 		return WAITER_PAUSES;
@@ -520,6 +488,12 @@ static int stop(struct waiter *waiter)
 	    waiter_lacks_peer(waiter))
 		taint(waiter);
 	return WAITER_PAUSES;
+}
+
+static int try_again(struct waiter *waiter)
+{
+	waiter_push(waiter);
+	return WEFT_AGAIN;
 }
 
 /* From the event on, to the end or, where it does not block, to where it would sleep. */
@@ -535,10 +509,11 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 		if (step.kind == RECEIVE_FAIL)
 			return give_up(waiter, &step, error);
 		if (step.kind == RECEIVE_PUBLISH) {
+			waiter_push(waiter);
 			publish(waiter, step.version);
 			return 0;
 		}
-		if (step.kind == RECEIVE_MEET && pauses(waiter, waiter->receiver.wanted))
+		if (step.kind == RECEIVE_MEET && waiter_pauses(waiter, waiter->receiver.wanted))
 			return stop(waiter);
 		if (step.kind != RECEIVE_WAIT && step.kind != RECEIVE_MEET)
 			event = act(waiter, &step, &heard);
@@ -552,10 +527,10 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 		else if (step.kind == RECEIVE_MEET && block)
 			sleep_until(waiter, step.until_ns);
 		else if (step.kind == RECEIVE_MEET)
-			return WEFT_AGAIN;
+			return try_again(waiter);
 		else if (listen(waiter, &heard, &event))
 			;
-		else if (pauses(waiter, waiter->receiver.wanted))
+		else if (waiter_pauses(waiter, waiter->receiver.wanted))
 			return stop(waiter);
 		else if (waiter->copies ? waiter_copy_never_comes(waiter, &heard.error, &event)
 					: never_comes(waiter, &heard, &event))
@@ -563,7 +538,7 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 		else if (clock_ns() >= step.until_ns)
 			event.now_ns = clock_ns();
 		else if (!block)
-			return WEFT_AGAIN;
+			return try_again(waiter);
 		else
 			sleep_until(waiter, step.until_ns);
 		if (block || !only_interrupted(waiter, &event))
@@ -650,7 +625,12 @@ static int wait_once(struct waiter *waiter, uint64_t version, uint32_t timeout_m
 		return wait_prepared(waiter, version, published, error);
 	rc = receive_check(&waiter->receiver, version, versions_published(waiter->versions),
 			   atomic_load(&waiter->versions->tainted), &done, error);
-	if (!rc && !done && waiter->receiver.phase == RECEIVE_CLOSED && pauses(waiter, version))
+	if (!rc && !done && !receive_goes_on(&waiter->receiver, asked))
+		rc = waiter_clear(waiter, version, timeout_ms, block, error);
+	if (rc == WAITER_PAUSES)
+		return stop(waiter);
+	if (!rc && !done && waiter->receiver.phase == RECEIVE_CLOSED &&
+	    waiter_pauses(waiter, version))
 		return stop(waiter);
 	if (!rc && !done) {
 		if (block || !tried)

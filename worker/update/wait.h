@@ -76,6 +76,7 @@ struct waiter {
 	uint64_t said;             /* of that version */
 	uint64_t settled;          /* that version is shown because the next plan says so, which the word does not know yet; 0: none */
 	uint64_t *mates_seen;      /* sequence of the signal of a mate handled last */
+	struct receive_step *unsaid; /* by trainer, with --hedge: what it is to be told as soon as it can; of kind WAIT: nothing */
 	bool untold;               /* what was taken last its trainer was not reached to be told */
 	struct committer committer; /* of the epoch's mates, if it has any */
 	struct commit_link *mates;
@@ -84,6 +85,7 @@ struct waiter {
 	uint32_t heard;            /* peer that was heard last: the next one is listened to first */
 	uint64_t signals;          /* of the domain, seen */
 	uint32_t copy;             /* that is open; the same while any permission is out */
+	uint64_t *verified;        /* with --hedge: by piece, what it was verified by last; NULL without */
 	struct sums sums;          /* of pieces in memory of a GPU, where they are summed: copy after copy */
 	struct scatter *scatter;   /* what lands there and is spread, or small; NULL: copies do it */
 	struct base base;          /* what trainers need not send once more */
@@ -139,9 +141,26 @@ bool waiter_fails_by(struct waiter *waiter, struct peer *peer, const struct erro
 int waiter_fence(const struct peer *peer, const char *what, uint64_t deadline_ns, struct error *error);
 /* The same of all who are gone, and whose processes are not. */
 int waiter_fence_gone(struct waiter *waiter, uint32_t timeout_ms, struct error *error);
+/* wait_accept.c: a step that tells a trainer what it may write. */
+int waiter_accept(struct waiter *waiter, const struct receive_step *step, struct error *error);
+/* .. and how many entries of its window are free again. */
+int waiter_tell_taken(struct waiter *waiter, uint32_t p, uint64_t entries, struct error *error);
+/* What was said without waiting for it goes on its way. */
+void waiter_push(struct waiter *waiter);
+/* .. and has come: before the job pauses, for then endpoints may be kept. Of who is too slow for that they are made anew. */
+void waiter_push_out(struct waiter *waiter);
+/* No version is waited for (now): trainers that can be asked to stand in wait no longer for that. */
+void waiter_release_all(struct waiter *waiter);
+/* Before memory is opened for another version: nobody has a permission out for the one that is shown, or gave up. A pause, and
+ * without block WEFT_AGAIN, comes before. ERROR_TIMEOUT names who has. */
+int waiter_clear(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block, struct error *error);
+/* wait.c: the job is to make a pause, and of what is waited for nothing is on its way. */
+bool waiter_pauses(struct waiter *waiter, uint64_t version);
 /* wait_sums.c: of a device that sums. Then, all pieces of that version against what trainers say of them, if they do. */
 int waiter_open_sums(struct waiter *waiter, struct error *error);
 int waiter_verify(struct waiter *waiter, uint64_t version, struct error *error);
+/* Once more, of that version, which is shown: that trainer has written as long as it had permission, though it was not waited for. */
+int waiter_verify_again(struct waiter *waiter, uint32_t p, uint64_t version, struct error *error);
 /* take.c: what landed in that trainer's window and is not taken yet, put in place, as taking[p] then says; the trainer is
  * told unless it has ended. After an error that is not broken it goes on where it was. */
 int waiter_take(struct waiter *waiter, uint32_t p, uint64_t until_ns, bool *broken, struct error *error);

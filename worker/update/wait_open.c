@@ -40,6 +40,16 @@ static int open_device(struct waiter *waiter, struct error *error)
 	return !rc && epoch->sums ? waiter_open_sums(waiter, error) : rc;
 }
 
+/* As receive_peer has it. */
+static uint32_t stand_in_of(const struct peer *from, size_t count, size_t p)
+{
+	for (uint32_t i = 0; from[p].plan->stand_in && i < count; i++)
+		if (from[i].plan->member.role == ROLE_TRAINER &&
+		    from[i].plan->member.rank == from[p].plan->stand_in - 1)
+			return i + 1;
+	return 0;
+}
+
 static int open_sources(struct waiter *waiter, struct sources *sources, struct peer *from,
 			size_t count, struct error *error)
 {
@@ -59,7 +69,7 @@ static int open_sources(struct waiter *waiter, struct sources *sources, struct p
 			from[p].name,	      from[p].plan->bytes,
 			from[p].plan->pieces, transport_endpoint_path(from[p].endpoint),
 			from[p].landed,	      from[p].landed_bytes,
-			from[p].deltas};
+			from[p].deltas,	      stand_in_of(from, count, p)};
 	}
 	return 0;
 }
@@ -70,6 +80,7 @@ void waiter_use(struct waiter *waiter, const struct sources *sources)
 	waiter->heard = 0;
 	receiver_init(&waiter->receiver, sources->peers, sources->count, sources->links,
 		      waiter->epoch->plan->digest, waiter->epoch->sums);
+	waiter->receiver.hedge_ns = (uint64_t)waiter->epoch->plan->hedge_ms * 1000000u;
 	if (waiter->mates_count)
 		receiver_meets(&waiter->receiver, waiter->epoch->options.params->landing);
 }
@@ -92,6 +103,16 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 		rc = open_sources(waiter, &waiter->donor, epoch->copied_from, 1, error);
 	if (rc)
 		return rc;
+	waiter->unsaid = pool_array(&waiter->pool, epoch->peer_count + 1, sizeof(*waiter->unsaid));
+	waiter->verified = NULL;
+	if (epoch->plan->hedge_ms && epoch->sums)
+		waiter->verified = pool_array(&waiter->pool, epoch->plan->row_count + 1,
+					      sizeof(*waiter->verified));
+	if (!pool_ok(&waiter->pool))
+		return memory_error(error, "preparing updates",
+				    (epoch->peer_count + 1) * sizeof(*waiter->unsaid));
+	for (size_t p = 0; p <= epoch->peer_count; p++)
+		waiter->unsaid[p].kind = RECEIVE_WAIT;
 	waiter_choose_mates(waiter);
 	waiter_use(waiter, waiter->copies ? &waiter->donor : &waiter->trainers);
 	waiter->receiver.past = waiter->past;

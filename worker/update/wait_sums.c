@@ -65,9 +65,9 @@ static uint64_t sum_spread(const struct sums_piece *piece)
 	return piece->bytes <= piece->block_bytes ? last : checksum_end(&all);
 }
 
-/* The k-th piece of a trainer against what it says of it; 1 when they differ. */
-static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint64_t version,
-			bool name_it, struct error *error)
+/* The k-th piece of a trainer against what is said of it; 1 when they differ. */
+static int verify_piece(const struct waiter *waiter, const uint64_t *sums, size_t p, uint32_t k,
+			uint64_t version, bool name_it, struct error *error)
 {
 	const struct epoch *epoch = waiter->epoch;
 	const struct receive_plan *plan = &epoch->receive;
@@ -81,7 +81,7 @@ static int verify_piece(const struct waiter *waiter, size_t p, uint32_t k, uint6
 		       : piece.spread.run_bytes
 			       ? sum_spread(&piece)
 			       : pack_piece_sum(piece.memory, piece.bytes, piece.block_bytes);
-	uint64_t sent = plan->sums[number];
+	uint64_t sent = sums[number];
 	char runs[48] = "";
 
 	if (sum == sent)
@@ -113,7 +113,10 @@ static int verify_pieces(struct waiter *waiter, uint64_t version, size_t *wrong,
 
 	for (size_t p = 0; p < epoch->peer_count && !rc; p++)
 		for (uint32_t k = 0; k < epoch->peers[p].plan->pieces; k++)
-			*wrong += (size_t)verify_piece(waiter, p, k, version, !*wrong, error);
+			*wrong += (size_t)verify_piece(waiter, epoch->receive.sums, p, k, version,
+						       !*wrong, error);
+	if (!rc && waiter->verified)
+		memcpy(waiter->verified, epoch->receive.sums, pieces * sizeof(uint64_t));
 	return rc;
 }
 
@@ -153,6 +156,20 @@ static int flush(const struct waiter *waiter, struct error *error)
 		if (transport_endpoint_caps(waiter->now->from[p].endpoint)->gpu_direct)
 			return device_flush(params->device, error);
 	return 0;
+}
+
+int waiter_verify_again(struct waiter *waiter, uint32_t p, uint64_t version, struct error *error)
+{
+	const struct epoch *epoch = waiter->epoch;
+	size_t pieces = epoch->plan->row_count, wrong = 0;
+	int rc = flush(waiter, error);
+
+	if (!rc && waiter->sums.device)
+		rc = sums_run(&waiter->sums, waiter->copy * pieces, pieces, error);
+	for (uint32_t k = 0; k < epoch->peers[p].plan->pieces && !rc; k++)
+		wrong += (size_t)verify_piece(waiter, waiter->verified, p, k, version, !wrong,
+					      error);
+	return rc ? rc : wrong ? -(int)ERROR_CHECKSUM : 0;
 }
 
 int waiter_verify(struct waiter *waiter, uint64_t version, struct error *error)

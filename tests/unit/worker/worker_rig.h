@@ -41,6 +41,7 @@ struct rig_options {
 	const char *on_loss;
 	const char *memory, *rank_memory, *stage; /* of trainers, of ranks */
 	int checksums, shadow, own_memory, delta;
+	uint32_t hedge_ms;
 	uint32_t by_host; /* commit_by_host of ranks, a bit each */
 	weft_memory (*own)(struct rig *rig, uint32_t rank, uint32_t param); /* own_memory that is not rig.own */
 	void (*declared)(struct rig *rig); /* all have declared, nobody has joined */
@@ -115,6 +116,7 @@ static inline void rig_start_controller(struct rig *rig)
 			       .heartbeat_ms = 100, .lost_ms = 2000,
 			       .join_timeout_ms = 10000, .exchange_timeout_ms = 10000,
 			       .update_timeout_ms = 5000, .incarnation = 77, .delta = rig->options.delta != 0,
+			       .hedge_ms = rig->options.hedge_ms,
 			       .train = {.world = rig->options.trainers, .pp = 1, .fsdp = 1},
 			       .infer = {.engines = rig->options.ranks / rig_tp(rig), .tp = rig_tp(rig), .ep = 1, .dp = 1}},
 		.channel.bind = "tcp://127.0.0.1:0", .channel.port_file = rig->port_file,
