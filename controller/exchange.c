@@ -105,6 +105,7 @@ static void announce(struct controller *controller)
 		    unwanted, unwanted == 1 ? " is" : "s are", unwanted == 1 ? "s" : "",
 		    text_string(&names));
 	text_fini(&names);
+	controller->plans++;
 	action_push(controller->actions, CONTROLLER_TABLE)->table = table;
 }
 
