@@ -93,6 +93,7 @@ void controller_exit(struct controller *controller, const struct error *why)
 
 	if (why)
 		action->error = *why;
+	controller->failed = why && why->code != ERROR_NONE;
 	controller_enter(controller, CONTROLLER_DONE);
 }
 

@@ -88,6 +88,9 @@ void ending_fail(struct controller *controller, const struct slot *blamed, const
 	WEFT_ASSERT_OP(controller->state, <=, CONTROLLER_RUN);
 	WEFT_ASSERT_OP(why->code, !=, ERROR_NONE);
 	controller->failure = *why;
+	codes_count(&controller->failures, why->code);
+	if (blamed)
+		codes_count(&controller->losses[blamed->who.role], why->code);
 	controller->blamed_someone = blamed != NULL;
 	if (blamed) {
 		WEFT_ASSERT(blamed->worker);

@@ -111,6 +111,7 @@ static void announce(struct controller *controller)
 		    "for %u of %u trainers nobody can stand in (--hedge): no other trainer holds the same, reaches "
 		    "the same ranks by the same transport, and has a ring, not a full replica",
 		    epoch_lacks_stand_in(epoch), epoch->trainers);
+	controller->plans++;
 	action_push(controller->actions, CONTROLLER_TABLE)->table = table;
 }
 

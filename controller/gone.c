@@ -306,6 +306,7 @@ void gone_leave(struct controller *controller, const struct slot *blamed, const 
 	struct departure departure = departure_of(controller, blamed, why);
 
 	WEFT_ASSERT(gone_may(controller, blamed));
+	codes_count(&controller->losses[blamed->who.role], why->code);
 	depart(controller, &departure);
 	for (uint32_t i = 0; i < members->count; i++) {
 		struct slot *slot = &members->slots[i];

@@ -96,6 +96,11 @@ static const struct option_row {
 	 "how long updates go on when this controller is lost (default: the job ends; docs/living.md)"},
 	{"restarts", "WEFT_RESTARTS", "N", KIND_COUNT, AT(shell.controller.restarts),
 	 "how often the job may gather again after a loss (default 0)"},
+	{"metrics", "WEFT_METRICS", "ADDRESS:PORT", KIND_TEXT, AT(shell.metrics.address),
+	 "serve figures for Prometheus there, as :9464 or 127.0.0.1:9464; :9464+ takes the first free port from there on "
+	 "(default: off; docs/metrics.md)"},
+	{"metrics-file", "WEFT_METRICS_FILE", "FILE", KIND_TEXT, AT(shell.metrics.file),
+	 "write them there every 5 s, for node-exporter; %h is the host, %p the process, %r 'controller'"},
 	{"port-file", "WEFT_PORT_FILE", "FILE", KIND_TEXT, AT(shell.channel.port_file),
 	 "write the bound port there"},
 	{"die-with-parent", NULL, NULL, KIND_FLAG, AT(die_with_parent),
@@ -257,6 +262,17 @@ static char *filter_help(int key, const char *doc, void *input)
 	return (char *)doc;
 }
 
+/* As a message calls them: the value of a flag is another text than that of its variable. */
+static void name_metrics(struct metrics_options *metrics)
+{
+	metrics->address_name = metrics->address && metrics->address == getenv("WEFT_METRICS")
+					? "WEFT_METRICS"
+					: "--metrics";
+	metrics->file_name = metrics->file && metrics->file == getenv("WEFT_METRICS_FILE")
+				     ? "WEFT_METRICS_FILE"
+				     : "--metrics-file";
+}
+
 static int run(int argc, char **argv, pid_t parent, struct error *error)
 {
 	struct arguments arguments = {
@@ -316,6 +332,7 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 	}
 	if (!rc)
 		rc = open_topology(&topology, &arguments, error);
+	name_metrics(&arguments.shell.metrics);
 	if (!rc)
 		rc = shell_run(&arguments.shell, error);
 	topology_free(&topology);

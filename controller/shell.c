@@ -26,6 +26,7 @@ struct shell {
 	const struct shell_options *options;
 	struct controller *core;
 	struct channel *channel;
+	struct controller_metrics *metrics; /* NULL: none are wanted */
 	int signals;
 	bool plan_due, planning; /* asked for; the core is busy with it */
 	bool over;
@@ -294,15 +295,20 @@ static void *plan_and_dump(void *argument)
 {
 	struct planning *planning = argument;
 	const char *dump = planning->shell->options->dump;
+	uint64_t begin = clock_ns(), planned_ns;
 
 	planning->rc = controller_step(planning->shell->core, &planning->event, &planning->actions,
 				       &planning->error);
-	for (size_t i = 0; dump && !planning->rc && i < planning->actions.count; i++) {
-		if (planning->actions.items[i].type != CONTROLLER_TABLE)
+	planned_ns = clock_ns() - begin;
+	for (size_t i = 0; !planning->rc && i < planning->actions.count; i++) {
+		const struct action *action = &planning->actions.items[i];
+
+		if (action->type != CONTROLLER_TABLE)
 			continue;
-		planning->dumped = true;
-		planning->dump_rc =
-			write_dump(dump, planning->actions.items[i].table, &planning->dump_error);
+		controller_metrics_plan(planning->shell->metrics, action->table, planned_ns);
+		planning->dumped = dump != NULL;
+		if (dump)
+			planning->dump_rc = write_dump(dump, action->table, &planning->dump_error);
 	}
 	if (planning->done >= 0)
 		eventfd_write(planning->done, 1);
@@ -375,6 +381,8 @@ static int loop(struct shell *shell, struct error *error)
 
 		channel_wait(shell->channel, shell->signals, wait_ms(shell));
 		rc = receive_all(shell, error);
+		controller_metrics_take(shell->metrics, shell->core,
+					channel_refused(shell->channel), false);
 		if (!rc && !shell->over)
 			rc = take_signals(shell, error);
 		if (!rc && !shell->over && controller_deadline_ms(shell->core) <= clock_ms())
@@ -414,11 +422,18 @@ static int open_all(struct shell *shell, struct error *error)
 	if (shell->signals < 0)
 		return error_set_errno(error, ERROR_IO, errno, "no descriptor for signals");
 	rc = controller_new(&shell->core, &shell->options->controller, clock_ms(), error);
+	if (!rc)
+		rc = controller_metrics_open(&shell->metrics, &shell->options->metrics,
+					     shell->options->controller.job, error);
 	return rc ? rc : channel_open(&shell->channel, &channel, error);
 }
 
 static void close_all(struct shell *shell)
 {
+	if (shell->channel)
+		controller_metrics_take(shell->metrics, shell->core,
+					channel_refused(shell->channel), true);
+	controller_metrics_close(&shell->metrics);
 	channel_close(&shell->channel);
 	controller_free(&shell->core);
 	if (shell->signals >= 0)

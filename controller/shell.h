@@ -7,12 +7,14 @@
 
 #include "controller/channel.h"
 #include "controller/core.h"
+#include "controller/metrics.h"
 
 struct shell_options {
 	struct controller_options controller;
 	struct channel_options channel; /* is_member is the shell's own */
 	int parent;            /* whose end ends the job, by SIGTERM; 0: nobody's */
 	const char *dump;      /* file for the routing table of each plan; NULL: none */
+	struct metrics_options metrics;
 };
 
 /* Runs one job to its end. SIGTERM, SIGINT and SIGHUP end it cleanly, SIGUSR1 logs one line of

@@ -28,6 +28,7 @@
 #include "controller/core.h"
 #include "controller/epoch.h"
 #include "controller/membership.h"
+#include "metrics/codes.h"
 
 enum controller_state {
 	CONTROLLER_GATHER,
@@ -129,6 +130,9 @@ struct controller {
 	ARRAY(struct former) formers;
 	uint64_t noise_ms;                 /* start of the time in which warnings are counted */
 	uint64_t noise;                    /* warnings since then */
+	struct code_counts losses[ROLE_COUNT], failures; /* so far, for figures; */
+	uint64_t plans;                    /* and so many plans */
+	bool failed;                       /* DONE: and not in order */
 	struct actions *actions;           /* of the step that runs */
 	uint64_t now_ms;
 };

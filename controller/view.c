@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * view.c -- the job in words: who is missing for what, and the line that SIGUSR1 asks for. A rank is
+ * view.c -- the job in words, and in numbers: who is missing for what, the line that SIGUSR1 asks for, figures for metrics. A rank is
  * somewhere in the membership and, once planned, somewhere in the epoch; people see one phase.
  */
+#include "controller/figures.h"
 #include "controller/state.h"
 
 #include <stdio.h>
@@ -34,6 +35,8 @@ static const char *const state_names[] = {
 	[CONTROLLER_DONE] = "done",
 };
 _Static_assert(ARRAY_SIZE(state_names) == CONTROLLER_STATE_COUNT, "a name for every state");
+_Static_assert(FIGURES_PHASES == ARRAY_SIZE(phases), "a figure for every phase");
+_Static_assert(FIGURES_STATES == CONTROLLER_STATE_COUNT, "and for every state");
 
 static int phase_of(const struct controller *controller, const struct slot *slot)
 {
@@ -150,4 +153,51 @@ char *controller_line(const struct controller *controller, uint64_t now_ms)
 		return NULL;
 	}
 	return text.data;
+}
+
+const char *figures_phase(uint32_t phase)
+{
+	return phases[phase].name;
+}
+
+const char *figures_state(uint32_t state)
+{
+	return state == CONTROLLER_EXCHANGE ? "exchanging" : state_names[state];
+}
+
+static uint32_t place_of(int phase)
+{
+	uint32_t i = 0;
+
+	while (phases[i].phase != phase)
+		i++;
+	return i;
+}
+
+void controller_figures(const struct controller *controller, struct controller_figures *figures)
+{
+	const struct membership *members = &controller->members;
+
+	*figures = (struct controller_figures){.state = controller->failed ? CONTROLLER_FAILED
+									   : controller->state,
+					       .epoch = controller->number,
+					       .plans = controller->plans,
+					       .failures = controller->failures};
+	for (int role = 0; role < ROLE_COUNT; role++)
+		figures->of[role].losses = controller->losses[role];
+	for (uint32_t i = 0; i < members->count; i++) {
+		const struct slot *slot = &members->slots[i];
+		__typeof__(&figures->of[0]) of = &figures->of[slot->who.role];
+		bool first = !of->heard_ms;
+
+		of->in[place_of(phase_of(controller, slot))]++;
+		if (!slot_serves(slot))
+			continue;
+		if (first || slot->version < of->oldest)
+			of->oldest = slot->version;
+		if (slot->version > of->newest)
+			of->newest = slot->version;
+		if (first || slot->heard_ms < of->heard_ms)
+			of->heard_ms = slot->heard_ms;
+	}
 }

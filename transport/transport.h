@@ -269,7 +269,8 @@ int transport_flush(struct transport_endpoint *endpoint, uint64_t deadline_ns,
 int transport_signal(struct transport_endpoint *endpoint, uint32_t tag, const void *payload,
 		     size_t length, uint64_t deadline_ns, struct error *error);
 /* The same without any wait: 0, it is on its way, and the next transport_signal waits for it too; 1, nothing was sent, for
- * something before it is on its way still. For what a peer need not hear, and may be too slow to. */
+ * something before it is on its way still. For what a peer need not hear, and may be too slow to. Where a transport
+ * wants that, transport_progress brings it on its way. */
 int transport_signal_post(struct transport_endpoint *endpoint, uint32_t tag, const void *payload,
 			  size_t length, struct error *error);
 

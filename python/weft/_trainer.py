@@ -89,6 +89,9 @@ class Trainer(Worker):
         checksums: every piece is summed and verified; all workers agree.
         nic: which NICs, a list of names. None: weft chooses.
         key_file: the job's key. None: what WEFT_KEY_FILE names.
+        metrics: figures for Prometheus are served there, ":9464" or "127.0.0.1:9464" (":9464+": the first free port from there
+            on); "off": nowhere. None: what WEFT_METRICS says (docs/metrics.md).
+        metrics_file: and written there every 5 s, for node-exporter; %h, %p and %r are host, process and rank.
         join_timeout_s: None: 60 s.
         update_timeout_s: of any wait inside an update. None: the controller's.
 
@@ -101,7 +104,8 @@ class Trainer(Worker):
     def __init__(self, controller: Optional[str] = None, rank: Optional[int] = None, *, job: Optional[str] = None,
                  transport: Optional[str] = None, memory: Optional[str] = None, replica: Optional[str] = None,
                  ring_bytes: Optional[int] = None, pack_threads: Optional[int] = None, checksums: bool = False,
-                 nic: Optional[str] = None, key_file: Optional[str] = None, join_timeout_s: Optional[float] = None,
+                 nic: Optional[str] = None, key_file: Optional[str] = None, metrics: Optional[str] = None,
+                 metrics_file: Optional[str] = None, join_timeout_s: Optional[float] = None,
                  update_timeout_s: Optional[float] = None):
         self._order: dict[str, int] = {}
         self._sources: dict[Union[int, str], _Source] = {}
@@ -113,6 +117,7 @@ class Trainer(Worker):
         super().__init__(controller, rank, {
             "job": job, "transport": transport, "memory": memory, "replica": replica, "ring_bytes": ring_bytes,
             "pack_threads": pack_threads, "checksums": int(checksums), "nic": nic, "key_file": key_file,
+            "metrics": metrics, "metrics_file": metrics_file,
             "join_timeout_s": join_timeout_s, "update_timeout_s": update_timeout_s})
 
     # ---- declare

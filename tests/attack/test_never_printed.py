@@ -18,6 +18,7 @@ from stranger import Proxy
 TOLD = jobs.BIN / "tests" / "libtold_random.so"
 TRAIN, INFER = "world=2,source=gathered", "engines=1,tp=2"
 TCP = ("--transport", "tcp", "--nic", "lo")
+METRICS = ("--metrics", "127.0.0.1:0", "--metrics-file")
 COOKIE, KEY = 16, 8  # bytes; a domain's nonce has 8 too
 FORMS = 11  # in which told_random.c prints what is planted
 
@@ -112,11 +113,12 @@ def test_job__prints_no_cookie_and_no_key_at_its_most_talkative(tmp_path, model,
     path, secrets = key
     env = {**told.env, **log, "WEFT_KEY_FILE": str(path)}
     with jobs.Job(tmp_path, model, TRAIN, INFER) as job:
-        job.controller("--dump", tmp_path / "dump.json", env=env)
-        job.workers(*TCP, "--verify", "--checksums", env=env)
+        job.controller("--dump", tmp_path / "dump.json", *METRICS, tmp_path / "%r.prom", env=env)
+        job.workers(*TCP, "--verify", "--checksums", *METRICS, tmp_path / "%r.prom", env=env)
         job.succeed()
         said = job.said()
     assert told.count(COOKIE) >= 8 and told.count(KEY) >= 8, said  # 2 x 2 pairs, an endpoint at each end
+    assert len(list(tmp_path.glob("*.prom"))) == 5  # the same text as on a port
     assert "> endpoints" in said and json.loads((tmp_path / "dump.json").read_text())["routes"]
     nothing_of(told.of() | secrets, tmp_path, jobs.weft("key", "show", path).stdout.encode())
 

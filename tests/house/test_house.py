@@ -21,6 +21,7 @@ DATA = {"base", "job"}
 ROUTING = {"routing/plan", "routing/report", "routing/lab"}
 ROOMS = {
     "base": set(),
+    "metrics": {"base"},
     "job": {"base"},
     "trust": {"base"},
     "wire": DATA,
@@ -30,16 +31,16 @@ ROOMS = {
     "routing/report": DATA | {"model", "routing/plan"},
     "routing/lab": DATA | {"model", "routing/plan", "routing/report"},
     "transport": DATA,
-    "controller": DATA | {"trust", "wire", "routing/plan", "routing/report"},
+    "controller": DATA | {"metrics", "trust", "wire", "routing/plan", "routing/report"},
     "worker/replica": {"base"},
-    "worker/control": DATA | {"trust", "wire", "transport", "worker/launch"},
+    "worker/control": DATA | {"metrics", "trust", "wire", "transport", "worker/launch"},
     "worker/device": DATA | {"pack", "transport"},
     "worker/epoch": DATA | {"wire", "pack", "transport", "worker/control", "worker/device", "worker/replica"},
     "worker/update": DATA | {"wire", "pack", "transport", "worker/control", "worker/device", "worker/epoch",
                              "worker/replica"},
     "worker/referee": DATA | {"model", "pack", "transport", "worker/epoch", "worker/update"},
     "worker/launch": DATA | {"trust", "wire", "worker/api"},  # weft_launch_*: entry points too
-    "worker/api": DATA | {"trust", "wire", "model", "transport", "worker/control", "worker/device", "worker/epoch",
+    "worker/api": DATA | {"metrics", "trust", "wire", "model", "transport", "worker/control", "worker/device", "worker/epoch",
                           "worker/launch", "worker/referee", "worker/update"},
     "worker/program": set(),  # weft.h alone: a rule of its own
     "cli": DATA | {"trust", "wire", "model", "pack", "transport", "worker/api", "worker/referee"} | ROUTING,
@@ -61,6 +62,7 @@ FOREIGN = {
     r"hwloc.*": "transport/verbs/",
     r"cuda.*\.h": "transport/cuda/",
     r"xxhash\.h": {"job/digest.c"},
+    r"microhttpd\.h": {"metrics/serve.c"},
     r"jansson\.h": {"model/", "routing/", "cli/"},
 }
 
@@ -209,16 +211,16 @@ def test_library__exports_what_the_header_declares_and_nothing_else():
     assert exported() == declared()
 
 
-def test_programs__start_without_the_libraries_of_rdma():
-    """transport/ opens libibverbs and librdmacm where they are wanted: no inline function of theirs may call one."""
+def test_programs__start_without_the_libraries_that_are_opened():
+    """transport/ opens libibverbs and librdmacm where they are wanted, metrics/ libmicrohttpd: no inline function of theirs may call one."""
     wrong = []
     for path in [*BUILD.iterdir(), *(BUILD / "tests" / "programs").iterdir()]:
         if not path.is_file() or path.open("rb").read(4) != b"\x7fELF":
             continue
         needed, wanted = (subprocess.run([*tool, path], capture_output=True, text=True, check=True).stdout
                           for tool in (("readelf", "-d"), ("nm", "-D", "--undefined-only")))
-        wrong += [f"{path.name}: {name}" for name in re.findall(r"\[(lib(?:ibverbs|rdmacm)\.so\S*)\]", needed)
-                  + re.findall(r"\bU (_*(?:ibv|rdma)_\w+)", wanted)]
+        wrong += [f"{path.name}: {name}" for name in re.findall(r"\[(lib(?:ibverbs|rdmacm|microhttpd)\.so\S*)\]", needed)
+                  + re.findall(r"\bU (_*(?:ibv|rdma|MHD)_\w+)", wanted)]
     assert wrong == []
 
 

@@ -49,6 +49,17 @@ static void expect_word(struct transport_domain *domain, struct transport_endpoi
 	assert_int_equal(signal.sequence, count);
 }
 
+/* Some networks want the sender to look after what it has posted. */
+static void push(const struct pair *pair, uint64_t count)
+{
+	uint64_t done, until = soon();
+	struct transport_signal signal;
+
+	while (clock_ns() < until &&
+	       (transport_signal_read(pair->ba, &signal) != 0 || signal.sequence < count))
+		ok(transport_progress(pair->ab, &done, &error_));
+}
+
 /* Nobody waits for it, and until it is there the endpoint is none that could be kept. */
 void signal__that_is_only_posted_comes_and_the_next_waits_for_it(void **state)
 {
@@ -67,7 +78,8 @@ void signal__that_is_only_posted_comes_and_the_next_waits_for_it(void **state)
 			assert_true(rc == 0 || rc == 1);
 		} while (rc && clock_ns() < until);
 		assert_int_equal(rc, 0);
-		expect_word(pair.b, pair.ba, ++sent, i);
+		push(&pair, ++sent);
+		expect_word(pair.b, pair.ba, sent, i);
 		if (i % 3)
 			continue;
 		ok(transport_signal(pair.ab, 100 + i, NULL, 0, soon(), &error_));

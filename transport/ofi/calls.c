@@ -2,7 +2,7 @@
 #include "transport/ofi/calls.h"
 
 #include "base/array.h"
-#include "transport/library.h"
+#include "base/library.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>

@@ -6,7 +6,7 @@
 #include "transport/verbs/calls.h"
 
 #include "base/array.h"
-#include "transport/library.h"
+#include "base/library.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -18,7 +18,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "transport/library.h"
+#include "base/library.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -26,7 +26,7 @@ int weft_exit_code(int code)
 
 /* A trainer's calls and packing threads count while we look. A forked child's copy of a lock may be
  * held for ever by a thread that it has not. */
-static void add_up(const struct weft_worker *worker, weft_stats *stats)
+void worker_figures(const struct weft_worker *worker, weft_stats *stats)
 {
 	*stats = worker->waiter.stats;
 	if (worker->self.role == ROLE_TRAINER && worker->pid == getpid())
@@ -53,7 +53,7 @@ int weft_get_stats(const weft_worker *worker, weft_stats *stats, weft_error *err
 
 	if (rc)
 		return worker_result(rc, &inner, error);
-	add_up(worker, &ours);
+	worker_figures(worker, &ours);
 	abi_give(ABI_STATS, &ours, stats);
 	return 0;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/api/metrics.h"
 #include "worker/api/worker.h"
 
 #include "base/clock.h"
@@ -180,6 +181,7 @@ static int take_plan(struct weft_worker *worker, struct error *error)
 	size_t count = worker->locals.count;
 
 	atomic_store(&worker->next, worker->epoch->plan->next);
+	metrics_look(worker);
 	if (worker->self.role != ROLE_TRAINER)
 		return 0;
 	send_plan_map_targets(&worker->epoch->send, worker->epoch);

@@ -3,6 +3,7 @@
  * state.c -- what every call asks before it does anything.
  */
 #include "worker/api/abi.h"
+#include "worker/api/metrics.h"
 #include "worker/api/worker.h"
 
 #include "base/log.h"
@@ -46,6 +47,8 @@ int worker_answer(weft_worker *worker, int rc, const struct error *inner, weft_e
 		atomic_store(&worker->is_unhandled, true);
 		pthread_mutex_unlock(&worker->health.lock);
 	}
+	if (worker && rc < 0 && worker->pid == getpid())
+		metrics_failure(worker, inner->code);
 	return worker_result(rc, inner, error);
 }
 

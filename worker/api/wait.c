@@ -2,6 +2,7 @@
  *
  * wait.c -- an inference rank's calls of an update, and the hook inside.
  */
+#include "worker/api/metrics.h"
 #include "worker/api/worker.h"
 
 /* Where no trainer is left that knows, ranks say what comes next. */
@@ -26,11 +27,15 @@ static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_
 {
 	struct error inner;
 	int rc = worker_may_update(worker, ROLE_INFERENCE, call, &inner);
+	bool begun;
 
 	if (rc && rc != -(int)ERROR_INTERRUPTED && worker)
 		waiter_lost(&worker->waiter);
 	if (!rc)
 		rc = post_load_outside(&worker->waiter.post_load, call, &inner);
+	begun = !rc && (!version || version > versions_published(&worker->versions));
+	if (begun)
+		metrics_starts(worker);
 	while (!rc) {
 		if (worker->pausing) {
 			rc = join_again(worker, block, &inner);
@@ -47,6 +52,10 @@ static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_
 			break;
 		rc = pause(worker, &inner);
 	}
+	if (begun && rc < 0)
+		metrics_fails(worker, inner.code);
+	else if (begun && !rc)
+		metrics_ends(worker, SYNC_OK);
 	return worker_answer(worker, rc, &inner, error);
 }
 
@@ -80,6 +89,8 @@ int weft_commit_at(weft_worker *worker, uint64_t version, weft_error *error)
 		rc = post_load_outside(&worker->waiter.post_load, "weft_commit_at", &inner);
 	if (!rc)
 		rc = waiter_commit(&worker->waiter, version, &inner);
+	if (!rc)
+		metrics_look(worker);
 	return worker_result(rc, &inner, error);
 }
 

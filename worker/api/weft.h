@@ -130,6 +130,12 @@ typedef struct weft_options {
 				      pieces land in, at most (at least 80 KiB for each such trainer; pinned with
 				      "cuda"), and are copied from meanwhile: by weft_update_wait, so the trainers'
 				      writes go on while the rank is in it; default 256 MiB */
+	const char *metrics;       /* serve figures for Prometheus there, "ADDRESS:PORT" or ":PORT" (of all of this host's
+				      addresses; ":PORT+": the first free one from there on); "off": not; NULL or "": what
+				      WEFT_METRICS says, and without that not. Needs libmicrohttpd on this host. One thread,
+				      with no signals */
+	const char *metrics_file;  /* write them there every 5 s, whole and renamed, for node-exporter (%h host, %p process, %r
+				      role and rank as "t3", "i0"); "off", NULL and "" as above, with WEFT_METRICS_FILE */
 } weft_options;
 #define WEFT_OPTIONS_INIT WEFT_INIT(weft_options)
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/api/abi.h"
+#include "worker/api/metrics.h"
 #include "worker/api/worker.h"
 
 #include "base/clock.h"
@@ -247,7 +248,8 @@ static int open_worker(weft_worker **out, const weft_options *options, struct er
 				  },
 				  error);
 	worker->health.control = worker->control;
-	if (!rc && ((rc = worker_open_device(worker, error)) || (rc = open_domain(worker, error)) ||
+	if (!rc && ((rc = metrics_open(worker, options, error)) ||
+		    (rc = worker_open_device(worker, error)) || (rc = open_domain(worker, error)) ||
 		    (rc = worker_check_way(worker, error))))
 		worker_tell(worker, error, worker->join_timeout_ms, &untold);
 	if (!rc)
@@ -404,6 +406,7 @@ int weft_close(weft_worker **where)
 	watch_close(&worker->watch);
 	if (worker->control)
 		leave_at_close(worker);
+	metrics_close(worker);
 	if (worker->device) /* before what may wait for the device */
 		device_let_go(worker->device);
 	join_undo(worker);

@@ -7,6 +7,7 @@
  *   tell.c       its failure reaches the others
  *   memory.c     where its memory lies
  *   write.c, wait.c, read.c, figures.c, compare.c, play.c    weft.h by noun
+ *   metrics.c    what it shows Prometheus
  *
  *   lives as long as    the process    weft_worker: options, declarations, parameters' memory
  *                       one plan       epoch
@@ -82,6 +83,7 @@ struct weft_worker {
 	struct waiter waiter;             /* inference; from join on */
 	struct donor donor;               /* the same */
 	struct versions versions;
+	struct worker_metrics *metrics;   /* NULL: none are wanted */
 };
 
 /* Copies an internal error out; returns rc. */
@@ -141,6 +143,9 @@ int worker_check_memory(const struct weft_worker *worker, const char *call, cons
 /* .. which is this, and nothing where `before` was of the same one in this call (NULL: none was). */
 int worker_after(const struct weft_worker *worker, const struct weft_memory *memory,
 		 const struct weft_memory *before, struct error *error);
+
+/* figures.c: what weft_get_stats gives. On an inference rank: its host's thread. */
+void worker_figures(const struct weft_worker *worker, weft_stats *stats);
 
 /* tell.c: what it says hello with */
 struct message_hello worker_hello(struct weft_worker *worker);

@@ -4,6 +4,7 @@
  * made in worker/update/.
  */
 #include "worker/api/abi.h"
+#include "worker/api/metrics.h"
 #include "worker/api/worker.h"
 
 static int begin(weft_worker *worker, const char *call, uint64_t version, bool block,
@@ -11,7 +12,10 @@ static int begin(weft_worker *worker, const char *call, uint64_t version, bool b
 {
 	struct error inner;
 	int rc = worker_may_update(worker, ROLE_TRAINER, call, &inner);
+	bool begun = !rc && !sender_open_version(&worker->sender);
 
+	if (begun)
+		metrics_starts(worker);
 	while (!rc) {
 		if (worker->pausing)
 			rc = join_again(worker, block, &inner);
@@ -23,7 +27,18 @@ static int begin(weft_worker *worker, const char *call, uint64_t version, bool b
 				&(struct stop){.next = version, .version = worker->sender.ended},
 				&inner);
 	}
+	if (begun && rc < 0)
+		metrics_fails(worker, inner.code);
 	return worker_answer(worker, rc, &inner, error);
+}
+
+/* What was to be the update's last call. */
+static void over(weft_worker *worker, int rc, enum sync_result result, const struct error *why)
+{
+	if (worker && rc < 0)
+		metrics_fails(worker, why->code);
+	else if (worker)
+		metrics_ends(worker, result);
 }
 
 int weft_update_begin(weft_worker *worker, uint64_t version, weft_error *error)
@@ -184,6 +199,7 @@ int weft_update_end(weft_worker *worker, weft_error *error)
 		rc = sender_end(&worker->sender, &inner);
 	if (!rc && worker->stand_in.sender.epoch)
 		rc = stand_in_run(&worker->stand_in, &inner);
+	over(worker, rc, SYNC_OK, &inner);
 	return worker_answer(worker, rc, &inner, error);
 }
 
@@ -192,6 +208,8 @@ int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error)
 	struct error inner;
 	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_replay", &inner);
 
+	if (!rc && !sender_open_version(&worker->sender))
+		metrics_starts(worker);
 	while (!rc) {
 		if (worker->pausing)
 			rc = join_again(worker, true, &inner);
@@ -203,6 +221,7 @@ int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error)
 				&(struct stop){.next = version, .version = worker->sender.ended},
 				&inner);
 	}
+	over(worker, rc, SYNC_OK, &inner);
 	return worker_answer(worker, rc, &inner, error);
 }
 
@@ -287,5 +306,6 @@ int weft_update_abort(weft_worker *worker, const char *why, weft_error *error)
 
 	if (!rc)
 		rc = sender_abort(&worker->sender, why, &inner);
+	over(worker, rc, SYNC_ABORTED, &inner);
 	return worker_result(rc, &inner, error);
 }

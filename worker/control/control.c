@@ -122,6 +122,10 @@ static void send_message(struct control *control, const struct message *message)
 		return;
 	}
 	log_debug("> %s (%zu bytes)", message_type_name(message->type), length);
+	if (message->type == MESSAGE_HEARTBEAT) {
+		control->beat = message->u.heartbeat.sequence;
+		control->beat_ns = clock_ns();
+	}
 	/* the core sends an unanswered message again */
 	if (!dealer_send(control->dealer, bytes, length))
 		log_debug("%s not queued", message_type_name(message->type));
@@ -204,6 +208,18 @@ static void take_rhythm(struct control *control, const struct message_welcome *w
 	dealer_expect(control->dealer, silent > beats ? silent : beats);
 }
 
+static void count_heard(struct control *control, const struct message *message)
+{
+	uint64_t now = clock_ns();
+
+	pthread_mutex_lock(&control->lock);
+	control->figures.heard_ns = now;
+	if (message->type == MESSAGE_HEARTBEAT && control->beat &&
+	    message->u.heartbeat.sequence == control->beat)
+		histogram_add(&control->figures.rtt, now - control->beat_ns);
+	pthread_mutex_unlock(&control->lock);
+}
+
 static void receive(struct control *control)
 {
 	const unsigned char *bytes;
@@ -220,6 +236,7 @@ static void receive(struct control *control)
 			continue;
 		}
 		log_debug("< %s", message_type_name(message.type));
+		count_heard(control, &message);
 		if (message.type == MESSAGE_WELCOME)
 			take_rhythm(control, &message.u.welcome);
 		step(control, &event);

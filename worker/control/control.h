@@ -13,6 +13,7 @@
 #ifndef WORKER_CONTROL_CONTROL_H
 #define WORKER_CONTROL_CONTROL_H
 
+#include "metrics/histogram.h"
 #include "transport/transport.h"
 #include "worker/control/core.h"
 
@@ -99,6 +100,12 @@ void control_promises(struct control *control, uint32_t number, uint64_t version
 /* [any thread] Counts what the controller has asked of the host since it ran. */
 uint32_t control_news(const struct control *control);
 bool control_running(const struct control *control);
+/* [any thread] */
+struct control_figures {
+	uint64_t heard_ns;     /* when the controller was heard last; 0: never */
+	struct histogram rtt;  /* from a heartbeat to its answer */
+};
+void control_figures(struct control *control, struct control_figures *figures);
 bool control_welcomed(const struct control *control); /* by a controller */
 /* Waits until the controller has heard the failure, or said one itself; false: not within wait_ms. */
 bool control_settle(struct control *control, uint32_t wait_ms);

@@ -14,6 +14,13 @@ bool control_gone(struct control *control, uint32_t index, struct control_gone *
 	return true;
 }
 
+void control_figures(struct control *control, struct control_figures *figures)
+{
+	pthread_mutex_lock(&control->lock);
+	*figures = control->figures;
+	pthread_mutex_unlock(&control->lock);
+}
+
 bool control_have_left(struct control *control, struct member first, uint32_t count)
 {
 	bool left = false;

@@ -31,6 +31,8 @@ struct control {
 	struct transport_domain *domain;
 	struct worker_core *core; /* the control thread's once it runs */
 	pthread_t thread;
+	/* of the heartbeat that was sent last; the control thread's */
+	uint64_t beat, beat_ns;
 	bool running;
 	_Atomic bool failed;
 	_Atomic bool connected; /* dealer_is_connected */
@@ -55,6 +57,7 @@ struct control {
 	bool paused;	  /* the host is, and no plan has come since */
 	uint32_t attempt; /* of the plan that the host has */
 	struct error failure;
+	struct control_figures figures;
 	bool settled; /* worker_core_settled */
 	bool stop;
 };

@@ -108,6 +108,12 @@ static const struct option_row {
 	 "until all workers are connected (default 60s)"},
 	{"update-timeout", "WEFT_UPDATE_TIMEOUT", "TIME", KIND_MS, AT(update_timeout_ms),
 	 "any wait inside an update (default: the controller's, 60s)"},
+	/* no variables: WEFT_METRICS and WEFT_METRICS_FILE are the library's own, which says where it read what is wrong */
+	{"metrics", NULL, "ADDRESS:PORT", KIND_TEXT, AT(metrics),
+	 "serve figures for Prometheus there, as :9464 or 127.0.0.1:9464; :9464+ takes the first free port from there on "
+	 "(or WEFT_METRICS; default: off; docs/metrics.md)"},
+	{"metrics-file", NULL, "FILE", KIND_TEXT, AT(metrics_file),
+	 "write them there every 5 s, for node-exporter; %h is the host, %p the process, %r role and rank as t3 (or WEFT_METRICS_FILE)"},
 	{"json", NULL, NULL, KIND_FLAG, AT(json), "print JSON lines"},
 	{"die-with-parent", NULL, NULL, KIND_FLAG, AT(die_with_parent),
 	 "stop when the process that started this one ends"},

@@ -143,6 +143,8 @@ static int open_worker(struct player *player, weft_error *error)
 		.shadow = player->role == WEFT_INFERENCE && a->shadow,
 		.own_memory = player->role == WEFT_INFERENCE && a->own_memory,
 		.memory = a->memory,
+		.metrics = a->metrics,
+		.metrics_file = a->metrics_file,
 		.stage = player->role == WEFT_INFERENCE ? a->stage : NULL,
 	};
 	int rc = weft_open(&player->worker, &options, error);

@@ -477,7 +477,7 @@ static int stop(struct waiter *waiter)
 	bool by_plan = waiter_is_by_plan(waiter);
 
 	waiter_release_all(waiter);
-	waiter_push_out(waiter);
+	waiter_push_out(waiter, true);
 	waiter->holds = by_plan && waiter->receiver.phase == RECEIVE_PREPARED;
 	if (waiter->holds || !control_lacks_trainer(waiter->health->control))
 		return WAITER_PAUSES;
@@ -509,8 +509,8 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 		if (step.kind == RECEIVE_FAIL)
 			return give_up(waiter, &step, error);
 		if (step.kind == RECEIVE_PUBLISH) {
-			waiter_push(waiter);
 			publish(waiter, step.version);
+			waiter_push_out(waiter, false);
 			return 0;
 		}
 		if (step.kind == RECEIVE_MEET && waiter_pauses(waiter, waiter->receiver.wanted))

@@ -147,8 +147,9 @@ int waiter_accept(struct waiter *waiter, const struct receive_step *step, struct
 int waiter_tell_taken(struct waiter *waiter, uint32_t p, uint64_t entries, struct error *error);
 /* What was said without waiting for it goes on its way. */
 void waiter_push(struct waiter *waiter);
-/* .. and has come: before the job pauses, for then endpoints may be kept. Of who is too slow for that they are made anew. */
-void waiter_push_out(struct waiter *waiter);
+/* .. and has come, late: also to who is: before the job pauses, for then endpoints may be kept. Of who is too slow for that they are
+ * made anew. */
+void waiter_push_out(struct waiter *waiter, bool late);
 /* No version is waited for (now): trainers that can be asked to stand in wait no longer for that. */
 void waiter_release_all(struct waiter *waiter);
 /* Before memory is opened for another version: nobody has a permission out for the one that is shown, or gave up. A pause, and

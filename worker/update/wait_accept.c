@@ -150,7 +150,7 @@ void waiter_push(struct waiter *waiter)
 	}
 }
 
-void waiter_push_out(struct waiter *waiter)
+void waiter_push_out(struct waiter *waiter, bool late)
 {
 	uint64_t deadline = clock_deadline_ns(PUSH_MS);
 	bool all = !waiter->receiver.hedge_ns;
@@ -160,6 +160,7 @@ void waiter_push_out(struct waiter *waiter)
 		all = true;
 		for (size_t p = 0; p < waiter->now->count; p++)
 			all = all && (waiter->now->from[p].gone ||
+				      (!late && waiter->now->links[p].stood) ||
 				      (waiter->unsaid[p].kind == RECEIVE_WAIT &&
 				       transport_endpoint_whole(waiter->now->from[p].endpoint)));
 		if (!all)

@@ -4,7 +4,7 @@
  * that has not got them.
  */
 #include "base/array.h"
-#include "transport/library.h"
+#include "base/library.h"
 #include "transport/transport.h"
 #include "transport/verbs/calls.h"
 #include "transport/verbs/resolver.h"

@@ -6,8 +6,8 @@
  *
  * Versions are those of the headers that we are built with; another version of a symbol may fill longer structs.
  */
-#ifndef TRANSPORT_LIBRARY_H
-#define TRANSPORT_LIBRARY_H
+#ifndef BASE_LIBRARY_H
+#define BASE_LIBRARY_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 #define LIBRARY_WHY_BYTES 256
 
 struct library_row {
-	const char *symbol, *version;
+	const char *symbol, *version; /* version NULL: of a library whose symbols have none */
 	size_t at; /* of the pointer in the table */
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/library.h"
+#include "base/library.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -11,7 +11,8 @@ bool library_fill(void *library, const struct library_row *rows, size_t count, v
 	bool all = library != NULL;
 
 	for (size_t i = 0; all && i < count; i++) {
-		void *found = dlvsym(library, rows[i].symbol, rows[i].version);
+		void *found = rows[i].version ? dlvsym(library, rows[i].symbol, rows[i].version)
+					      : dlsym(library, rows[i].symbol);
 
 		all = found != NULL;
 		/* ISO C has no cast between the two kinds of pointers */
