@@ -39,7 +39,9 @@ extern "C" {
 enum weft_role { WEFT_TRAINER = 1, WEFT_INFERENCE = 2 }; /* 0 is no role */
 
 /* What a launcher's variables say. Order: flags given here, WEFT_*, torchrun, PET_*, MPI, PMI,
- * Slurm, Kubernetes. Two sources that disagree are WEFT_E_CONFIG naming both. */
+ * Slurm, Kubernetes. Two sources that disagree are WEFT_E_CONFIG naming both. What a launcher counted
+ * is within group WEFT_GROUP_INDEX, if there is one: rank = index * size + what it counted, with
+ * WEFT_GROUP_SIZE or else the launcher's own size. */
 typedef struct weft_launch {
 	size_t size;
 	int64_t rank;           /* in: flag or -1; out: rank among all workers of the launch */

@@ -37,7 +37,7 @@ static const struct launch_row rows[] = {
 	{LAUNCHER_POD, "PET_NODE_RANK", "PET_NNODES", NULL},
 	{LAUNCHER_MPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
 	 "OMPI_COMM_WORLD_LOCAL_RANK"},
-	{LAUNCHER_MPI, "PMI_RANK", "PMI_SIZE", NULL},
+	{LAUNCHER_MPI, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
 	{LAUNCHER_MPI, "PMIX_RANK", NULL, NULL},
 	{LAUNCHER_SLURM, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
 	{LAUNCHER_POD, "JOB_COMPLETION_INDEX", NULL, NULL},
@@ -99,7 +99,8 @@ static enum launcher innermost(void)
 {
 	if (variable("TORCHELASTIC_RUN_ID"))
 		return LAUNCHER_TORCH;
-	if (variable("OMPI_COMM_WORLD_RANK"))
+	/* MPICH's mpirun starts its agents by srun, which numbers those; srun itself sets no MPI_LOCALRANKID */
+	if (variable("OMPI_COMM_WORLD_RANK") || variable("MPI_LOCALRANKID"))
 		return LAUNCHER_MPI;
 	return LAUNCHER_POD;
 }
@@ -152,10 +153,59 @@ static void read_hostname(struct finding *rank)
 		*rank = (struct finding){(int64_t)number, source};
 }
 
+/* Whether a launcher counted it, and not the user. */
+static bool counted(const struct finding *found)
+{
+	return found->source && strncmp(found->source, "--", 2) != 0 &&
+	       strncmp(found->source, "WEFT_", 5) != 0;
+}
+
+/* An engine can be a launch of its own: a group of a LeaderWorkerSet, a Job of a JobSet, a torchrun.
+ * Each launch counts from 0, and which of them this is comes from a label of the pod. */
+static int leave_group(struct finding *rank, struct finding *world, int64_t *group,
+		       struct error *error)
+{
+	struct finding size = {-1, NULL};
+	int64_t number;
+	int rc = read_number("WEFT_GROUP_INDEX", group, error);
+
+	if (rc || *group < 0 || !counted(rank))
+		return rc;
+	rc = read_number("WEFT_GROUP_SIZE", &number, error);
+	if (!rc)
+		rc = merge(&size, number, "WEFT_GROUP_SIZE", "the size of a group", error);
+	if (!rc && counted(world))
+		rc = merge(&size, world->value, world->source, "the size of a group", error);
+	if (rc)
+		return rc;
+	if (!size.source)
+		return error_set(
+			error, ERROR_CONFIG,
+			"WEFT_GROUP_INDEX is %lld, and nothing says how many ranks a group "
+			"has; set WEFT_GROUP_SIZE",
+			(long long)*group);
+	if (rank->value >= size.value)
+		return error_set(error, ERROR_CONFIG,
+				 "rank %lld (from %s) is not below the size of a group, %lld (from "
+				 "%s)",
+				 (long long)rank->value, rank->source, (long long)size.value,
+				 size.source);
+	if (*group > (INT32_MAX - rank->value) / size.value)
+		return error_set(error, ERROR_CONFIG,
+				 "WEFT_GROUP_INDEX is %lld; with %lld ranks a group that is beyond "
+				 "rank %d",
+				 (long long)*group, (long long)size.value, INT32_MAX);
+	rank->value += *group * size.value;
+	if (counted(world))
+		*world = (struct finding){-1, NULL};
+	return 0;
+}
+
 static int find_rank(weft_launch *launch, struct error *error)
 {
 	struct finding rank = {-1, NULL}, world = {-1, NULL};
 	enum launcher inner = innermost();
+	int64_t group = -1;
 	int64_t local = -1;
 	int rc = merge(&rank, launch->rank, "--rank", "the rank", error);
 
@@ -174,11 +224,17 @@ static int find_rank(weft_launch *launch, struct error *error)
 				 "%lld (from %s)",
 				 (long long)rank.value, rank.source, (long long)world.value,
 				 world.source);
+	rc = leave_group(&rank, &world, &group, error);
+	if (rc)
+		return rc;
 	launch->rank = rank.value;
 	launch->world = world.value;
 	launch->local_rank = local;
 	snprintf(launch->rank_source, sizeof(launch->rank_source), "%s",
 		 rank.source ? rank.source : "");
+	if (group >= 0 && counted(&rank))
+		snprintf(launch->rank_source, sizeof(launch->rank_source), "%s in group %lld",
+			 rank.source, (long long)group);
 	return 0;
 }
 

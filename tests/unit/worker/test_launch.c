@@ -22,6 +22,8 @@ static const char *const variables[] = {
 	"WEFT_RANK",
 	"WEFT_WORLD_SIZE",
 	"WEFT_LOCAL_RANK",
+	"WEFT_GROUP_INDEX",
+	"WEFT_GROUP_SIZE",
 	"WEFT_CONTROLLER",
 	"RANK",
 	"WORLD_SIZE",
@@ -34,6 +36,7 @@ static const char *const variables[] = {
 	"OMPI_COMM_WORLD_LOCAL_RANK",
 	"PMI_RANK",
 	"PMI_SIZE",
+	"MPI_LOCALRANKID",
 	"PMIX_RANK",
 	"SLURM_PROCID",
 	"SLURM_NTASKS",
@@ -96,6 +99,7 @@ static void test_launch__finds_the_rank_by_every_launcher(void **state)
 		{"OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0", 2, 4,
 		 0, "OMPI_COMM_WORLD_RANK"},
 		{"PMI_RANK=2 PMI_SIZE=4", 2, 4, -1, "PMI_RANK"},
+		{"PMI_RANK=2 PMI_SIZE=4 MPI_LOCALRANKID=1", 2, 4, 1, "PMI_RANK"},
 		{"PMIX_RANK=7", 7, -1, -1, "PMIX_RANK"},
 		{"SLURM_PROCID=9 SLURM_NTASKS=10 SLURM_LOCALID=3", 9, 10, 3, "SLURM_PROCID"},
 		{"JOB_COMPLETION_INDEX=4", 4, -1, -1, "JOB_COMPLETION_INDEX"},
@@ -106,6 +110,8 @@ static void test_launch__finds_the_rank_by_every_launcher(void **state)
 		{"TORCHELASTIC_RUN_ID=x RANK=5 WORLD_SIZE=8 SLURM_PROCID=1 SLURM_NTASKS=2 "
 		 "PET_NODE_RANK=1 JOB_COMPLETION_INDEX=1",
 		 5, 8, -1, "RANK"},
+		{"PMI_RANK=3 PMI_SIZE=4 MPI_LOCALRANKID=1 SLURM_PROCID=1 SLURM_NTASKS=2", 3, 4, 1,
+		 "PMI_RANK"},
 		{"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 SLURM_PROCID=0 SLURM_NTASKS=4", 3,
 		 4, -1, "OMPI_COMM_WORLD_RANK"},
 	};
@@ -119,6 +125,41 @@ static void test_launch__finds_the_rank_by_every_launcher(void **state)
 		assert_int_equal(launch.rank, rows[i].rank);
 		assert_int_equal(launch.world, rows[i].world);
 		assert_int_equal(launch.local_rank, rows[i].local);
+		assert_string_equal(launch.rank_source, rows[i].source);
+	}
+}
+
+static void test_launch__counts_on_from_the_groups_before(void **state)
+{
+	static const struct {
+		const char *environment;
+		int64_t given, rank, world;
+		const char *source;
+	} rows[] = {
+		{"LWS_WORKER_INDEX=1 LWS_GROUP_SIZE=2 WEFT_GROUP_INDEX=3", -1, 7, -1,
+		 "LWS_WORKER_INDEX in group 3"},
+		{"JOB_COMPLETION_INDEX=1 WEFT_GROUP_INDEX=2 WEFT_GROUP_SIZE=4", -1, 9, -1,
+		 "JOB_COMPLETION_INDEX in group 2"},
+		/* a torchrun for each group of a LeaderWorkerSet: its ranks, not the pods */
+		{"TORCHELASTIC_RUN_ID=x RANK=5 WORLD_SIZE=16 LWS_WORKER_INDEX=0 LWS_GROUP_SIZE=2 "
+		 "WEFT_GROUP_INDEX=1",
+		 -1, 21, -1, "RANK in group 1"},
+		{"JOB_COMPLETION_INDEX=1 WEFT_GROUP_INDEX=0 WEFT_GROUP_SIZE=2 WEFT_WORLD_SIZE=6",
+		 -1, 1, 6, "JOB_COMPLETION_INDEX in group 0"},
+		/* what the user counts is of the job; a size alone says nothing */
+		{"WEFT_GROUP_INDEX=1 WEFT_GROUP_SIZE=2", 1, 1, -1, "--rank"},
+		{"WEFT_RANK=1 WEFT_GROUP_INDEX=1 WEFT_GROUP_SIZE=2", -1, 1, -1, "WEFT_RANK"},
+		{"RANK=1 WEFT_GROUP_SIZE=2", -1, 1, -1, "RANK"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		weft_launch launch;
+		weft_error error = WEFT_ERROR_INIT;
+
+		assert_int_equal(find(rows[i].environment, rows[i].given, "", &launch, &error), 0);
+		assert_int_equal(launch.rank, rows[i].rank);
+		assert_int_equal(launch.world, rows[i].world);
 		assert_string_equal(launch.rank_source, rows[i].source);
 	}
 }
@@ -141,6 +182,14 @@ static void test_launch__refuses_what_contradicts_naming_both(void **state)
 		 "8 by SLURM_NTASKS"},
 		{"WEFT_WORLD_SIZE=3 RANK=1 WORLD_SIZE=4", -1, "WEFT_WORLD_SIZE", "WORLD_SIZE"},
 		{"RANK=4 WORLD_SIZE=4", -1, "4 (from RANK)", "4 (from WORLD_SIZE)"},
+		{"JOB_COMPLETION_INDEX=0 WEFT_GROUP_INDEX=1", -1, "WEFT_GROUP_INDEX is 1",
+		 "set WEFT_GROUP_SIZE"},
+		{"JOB_COMPLETION_INDEX=2 WEFT_GROUP_INDEX=1 WEFT_GROUP_SIZE=2", -1,
+		 "2 (from JOB_COMPLETION_INDEX)", "2 (from WEFT_GROUP_SIZE)"},
+		{"LWS_WORKER_INDEX=0 LWS_GROUP_SIZE=2 WEFT_GROUP_INDEX=1 WEFT_GROUP_SIZE=4", -1,
+		 "4 by WEFT_GROUP_SIZE", "2 by LWS_GROUP_SIZE"},
+		{"JOB_COMPLETION_INDEX=0 WEFT_GROUP_INDEX=2000000000 WEFT_GROUP_SIZE=2", -1,
+		 "WEFT_GROUP_INDEX is 2000000000", "2 ranks a group"},
 		{"RANK=four", -1, "RANK", "'four'"},
 		{"WEFT_RANK=tcp://10.0.0.1:29600", -1, "WEFT_RANK", "enableServiceLinks"},
 		{"WEFT_WORLD_SIZE=-1", -1, "WEFT_WORLD_SIZE", "'-1'"},
@@ -317,6 +366,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_launch__finds_the_rank_by_every_launcher),
+		cmocka_unit_test(test_launch__counts_on_from_the_groups_before),
 		cmocka_unit_test(test_launch__refuses_what_contradicts_naming_both),
 		cmocka_unit_test(test_launch__finds_the_controller),
 		cmocka_unit_test(test_launch__finds_the_key),

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+import functools
+import pathlib
+import signal
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "e2e"), str(HERE.parent / "net")]
+import hosts  # noqa: E402
+
+# under nohup SIGHUP is ignored, and so it would be in every program that the tests start
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@functools.lru_cache
+def missing():
+    try:
+        hosts.require()
+    except hosts.Missing as reason:
+        return str(reason)
+    return None
+
+
+@pytest.fixture
+def nodes():
+    """For tests that need hosts made of network namespaces."""
+    if missing():
+        pytest.skip(missing())
