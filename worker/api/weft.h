@@ -444,7 +444,8 @@ WEFT_API int weft_update_write_bucket(weft_worker *worker, const weft_slice *sli
 /* Waits until the memory of everything written by calls that have returned may be reused; the update
  * stays open. WEFT_E_STATE names a tensor that waits for another one (see weft_update_write). */
 WEFT_API int weft_update_drain(weft_worker *worker, weft_error *error);
-/* Waits for all writes, then signals. Refuses (WEFT_E_STATE, the update stays open) while a
+/* Waits for all writes, then signals; with weft-controller --hedge also until no rank asks this trainer for the pieces of one that is
+ * late, whose place it takes then: an interrupt ends that wait, and the update has ended. Refuses (WEFT_E_STATE, the update stays open) while a
  * wanted tensor was not written, naming up to four and their count, or while another call is
  * writing. After 0 the tensors may be reused. */
 WEFT_API int weft_update_end(weft_worker *worker, weft_error *error);
