@@ -276,7 +276,8 @@ static bool takes_back(struct stand_in *stand_in, const struct error *error)
 		pthread_mutex_unlock(wire);
 		stand_in->own->unused[own] = sender->schedule.links[p].accept.opening;
 	}
-	sender->schedule.failed = sender->failed = false;
+	sender->schedule.failed = false;
+	sender->failed = false;
 	if (!rc)
 		sender_hand_back(stand_in->own);
 	return !rc;
