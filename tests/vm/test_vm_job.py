@@ -19,7 +19,7 @@ def ran():
     """What each run of vm_job.py said, by the word that it was given."""
     program_of_jobs = f"{PYTHON} {shlex.quote(str(HERE / 'vm_job.py'))}"
     script = "".join(f"echo '=====> {words[0]}'\n{program_of_jobs} {' '.join(words)}\necho \"code $?\"\n"
-                     for words in (("deliver", *MODES, "delta", "routed", *GPU_MODES), ("sources",), ("mixed",)))
+                     for words in (("deliver", *MODES, "delta", "hedge", "routed", *GPU_MODES), ("sources",), ("mixed",)))
     done = shell(f"export WEFT_BIN={shlex.quote(str(BIN.resolve()))}\n{script}", "--timeout", SECONDS, timeout=SECONDS + 200)
     said = done.stdout.decode(errors="replace") + done.stderr.decode(errors="replace")
     assert done.returncode == 0, said
@@ -41,6 +41,10 @@ def test_job__over_verbs_delivers_every_byte_in_every_mode(ran, mode):
 
 def test_job__over_verbs_sends_what_differs_and_delivers_every_byte(ran):
     assert "delta" in delivered(ran["deliver"]), ran["deliver"]
+
+
+def test_job__over_verbs_in_which_everybody_is_late_delivers_every_byte(ran):
+    assert "hedge" in delivered(ran["deliver"]), ran["deliver"]
 
 
 @pytest.mark.parametrize("mode", GPU_MODES)

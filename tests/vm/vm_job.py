@@ -35,6 +35,7 @@ MODES = {  # flags of all, of trainers, of inference ranks, of the controller
     "own-memory": (["--checksums"], [], ["--own-memory"], []),
     "registered": ([], ["--register-sources"], ["--own-memory"], []),
     "shadow": ([], [], ["--shadow"], []),
+    "hedge": ([], ["--register-sources"], [], ["--hedge", "20ms"]),  # where everybody is late
     "delta": (["--change-one-in", "20"], ["--register-sources"], ["--shadow"], ["--delta"]),
     "routed": (["--checksums"], ["--register-sources"], ["--own-memory"],
                ["--topology", "workers", "--policy", "balanced", "--order", "rounds"]),
