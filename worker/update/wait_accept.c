@@ -67,6 +67,9 @@ static struct update_accept fill(struct waiter *waiter, const struct receive_ste
 
 	if (step->kind != RECEIVE_ACCEPT)
 		accept_late(waiter, step, &accept);
+	/* it may begin an older version, whose bytes are none that another trainer has */
+	else if (accept.min_version < waiter->receiver.min_version)
+		waiter->now->links[step->peer].accepted = false;
 	return accept;
 }
 
