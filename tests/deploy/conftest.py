@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import functools
 import pathlib
 import signal
 import sys
@@ -14,17 +13,8 @@ import hosts  # noqa: E402
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-@functools.lru_cache
-def missing():
-    try:
-        hosts.require()
-    except hosts.Missing as reason:
-        return str(reason)
-    return None
-
-
 @pytest.fixture
 def nodes():
     """For tests that need hosts made of network namespaces."""
-    if missing():
-        pytest.skip(missing())
+    if hosts.missing():
+        pytest.skip(hosts.missing())

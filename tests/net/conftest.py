@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts cannot be made everywhere: then every test here is a skip with the reason; with WEFT_NET=require (CI) a failure."""
-import functools
 import os
 import pathlib
 import signal
@@ -18,21 +17,12 @@ import net_job  # noqa: E402
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-@functools.lru_cache
-def missing():
-    try:
-        hosts.require()
-    except hosts.Missing as reason:
-        return str(reason)
-    return None
-
-
 @pytest.fixture(scope="session", autouse=True)
 def possible():
-    if missing() and os.environ.get("WEFT_NET") == "require":
-        pytest.fail(f"WEFT_NET=require, and there are no network namespaces: {missing()}")
-    if missing():
-        pytest.skip(missing())
+    if hosts.missing() and os.environ.get("WEFT_NET") == "require":
+        pytest.fail(f"WEFT_NET=require, and there are no network namespaces: {hosts.missing()}")
+    if hosts.missing():
+        pytest.skip(hosts.missing())
 
 
 @pytest.fixture(scope="session")

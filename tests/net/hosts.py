@@ -16,6 +16,7 @@ happens here, even kill -9, no namespace, process or interface stays.
 """
 import contextlib
 import ctypes
+import functools
 import ipaddress
 import os
 import pathlib
@@ -59,6 +60,16 @@ def require():
             raise Missing(f"{tool} is missing: install the package {package}")
     with tempfile.TemporaryDirectory(prefix="weft-net-") as folder, contextlib.ExitStack() as stack:
         stack.enter_context(Host("probe", pathlib.Path(folder)))
+
+
+@functools.lru_cache
+def missing():
+    """Why no host can be made here; None: one can."""
+    try:
+        require()
+    except Missing as reason:
+        return str(reason)
+    return None
 
 
 def probe():

@@ -135,8 +135,8 @@ static struct receive_step accept(struct receiver *receiver, uint32_t peer)
 	if (!link->outstanding) {
 		link->opening++;
 		link->landed = link->taken = link->taken_bytes = 0;
-		link->accepted =
-			true; /* by one that is out longer another version may be written */
+		/* by one that is out longer another version may be written */
+		link->accepted = true;
 	}
 	link->outstanding = true;
 	link->ended = link->ending = link->asked = false;

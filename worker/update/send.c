@@ -85,15 +85,15 @@ void sender_hand_back(struct sender *sender)
 				     .why = "this trainer has no use for that permission"};
 	struct error error;
 
-	for (uint32_t p = 0; p < sender->epoch->peer_count; p++) {
+	for (uint32_t p = 0; sender->epoch->plan->hedge_ms && p < sender->epoch->peer_count; p++) {
 		pthread_mutex_t *wire = executor_wire(sender, p);
 
 		abort.opening = sender->unused[p];
 		sender->unused[p] = 0;
 		if (!abort.opening || sender->epoch->peers[p].gone)
 			continue;
-		pthread_mutex_lock(
-			wire); /* if it is not reached, that is found out by who writes there next */
+		/* if it is not reached, that is found out by who writes there next */
+		pthread_mutex_lock(wire);
 		transport_signal(sender->epoch->peers[p].endpoint, UPDATE_ABORT, &abort,
 				 sizeof(abort), clock_deadline_ns(executor_wait_ms(sender)),
 				 &error);

@@ -85,6 +85,7 @@ struct waiter {
 	uint32_t heard;            /* peer that was heard last: the next one is listened to first */
 	uint64_t signals;          /* of the domain, seen */
 	uint32_t copy;             /* that is open; the same while any permission is out */
+	uint64_t clear_began_ns, clear_until_ns; /* of waiter_clear, until it is through; until 0: it has not begun */
 	uint64_t *verified;        /* with --hedge: by piece, what it was verified by last; NULL without */
 	struct sums sums;          /* of pieces in memory of a GPU, where they are summed: copy after copy */
 	struct scatter *scatter;   /* what lands there and is spread, or small; NULL: copies do it */

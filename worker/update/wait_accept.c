@@ -224,7 +224,7 @@ static int hear(struct waiter *waiter, uint32_t p, struct error *error)
 	return rc ? rc : broken ? -(int)error->code : 1;
 }
 
-static int late(const struct waiter *waiter, uint32_t p, uint64_t began_ns, struct error *error)
+static int late(const struct waiter *waiter, uint32_t p, struct error *error)
 {
 	const struct receive_link *link = &waiter->now->links[p];
 
@@ -235,7 +235,7 @@ static int late(const struct waiter *waiter, uint32_t p, uint64_t began_ns, stru
 		waiter->now->peers[p].name, (unsigned long long)link->end.version,
 		link->stands ? "of which it was asked to send another trainer's pieces"
 			     : "which another trainer sent in its place",
-		(double)(clock_ns() - began_ns) / 1e9);
+		(double)(clock_ns() - waiter->clear_began_ns) / 1e9);
 }
 
 /* Of one that was late: what it wrote meanwhile is what stands there. */
@@ -274,15 +274,11 @@ static void say_again(struct waiter *waiter)
 	}
 }
 
-int waiter_clear(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
-		 struct error *error)
+static int clear(struct waiter *waiter, uint64_t version, bool block, struct error *error)
 {
-	uint64_t began_ns = clock_ns();
-	uint64_t deadline = clock_deadline_ns(timeout_ms ? timeout_ms : waiter->epoch->wait_ms);
 	uint32_t p;
 	int rc;
 
-	say_again(waiter);
 	while (receive_owes(&waiter->receiver, &p)) {
 		rc = hear(waiter, p, error);
 		if (rc < 0)
@@ -296,8 +292,8 @@ int waiter_clear(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, b
 		rc = health_check(waiter->health, error);
 		if (rc || waiter_pauses(waiter, version))
 			return rc ? rc : WAITER_PAUSES;
-		if (clock_ns() >= deadline)
-			return late(waiter, p, began_ns, error);
+		if (clock_ns() >= waiter->clear_until_ns)
+			return late(waiter, p, error);
 		waiter_push(waiter);
 		if (!block)
 			return WEFT_AGAIN;
@@ -307,4 +303,22 @@ int waiter_clear(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, b
 	}
 	waiter_release_all(waiter); /* who was late has ended, and may wait for that too */
 	return 0;
+}
+
+int waiter_clear(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block,
+		 struct error *error)
+{
+	int rc;
+
+	/* a try goes on with the clock of the first, and what that one has said */
+	if (block || !waiter->clear_until_ns) {
+		waiter->clear_began_ns = clock_ns();
+		waiter->clear_until_ns =
+			clock_deadline_ns(timeout_ms ? timeout_ms : waiter->epoch->wait_ms);
+		say_again(waiter);
+	}
+	rc = clear(waiter, version, block, error);
+	if (rc != WEFT_AGAIN)
+		waiter->clear_until_ns = 0;
+	return rc;
 }

@@ -105,6 +105,7 @@ int waiter_open(struct waiter *waiter, struct epoch *epoch, struct health *healt
 		return rc;
 	waiter->unsaid = pool_array(&waiter->pool, epoch->peer_count + 1, sizeof(*waiter->unsaid));
 	waiter->verified = NULL;
+	waiter->clear_until_ns = 0;
 	if (epoch->plan->hedge_ms && epoch->sums)
 		waiter->verified = pool_array(&waiter->pool, epoch->plan->row_count + 1,
 					      sizeof(*waiter->verified));
