@@ -265,6 +265,27 @@ static void test_try_wait__tells_trainers_what_they_wait_for(void **state)
 	rig_free(rig);
 }
 
+/* However often it is tried: the first one's clock counts. */
+static void test_try_wait__names_who_is_late_when_its_time_is_over(void **state)
+{
+	struct rig *rig = rig_new(&hedge);
+	weft_error error = WEFT_ERROR_INIT;
+	uint64_t published, began = clock_ns();
+	int rc;
+
+	(void)state;
+	show_without(rig, 1);
+	do {
+		rc = weft_update_try_wait(rig->ranks[0], 2, 300, &published, &error);
+		clock_sleep_ms(1);
+	} while (rc == WEFT_AGAIN && seconds_of(began) < 4);
+	assert_int_equal(rc, -WEFT_E_TIMEOUT);
+	assert_non_null(strstr(error.text, "has yet to end update 1"));
+	rig_send(rig, LATE, 1);
+	rig_update(rig, 2);
+	rig_free(rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -278,6 +299,7 @@ int main(void)
 		cmocka_unit_test(test_stand_in__that_has_drained_stands_in_for_nobody),
 		cmocka_unit_test(test_rank__leaves_when_who_is_late_has_ended),
 		cmocka_unit_test(test_try_wait__tells_trainers_what_they_wait_for),
+		cmocka_unit_test(test_try_wait__names_who_is_late_when_its_time_is_over),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
