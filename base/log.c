@@ -2,7 +2,8 @@
 #include "base/log.h"
 
 #include "base/clock.h"
-#include "base/json_write.h"
+#include "base/log_format.h"
+#include "base/log_repeat.h"
 #include "base/plain.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -18,15 +19,16 @@
 
 #define MESSAGE_BYTES 2048 /* as it is said */
 #define PLAIN_BYTES   3072 /* and when it is plain */
-#define HEAD_BYTES    512  /* all of a JSON line but its message, at most */
-
-static const char *const level_names[] = {"error", "warn", "info", "debug"};
+#define JOB_BYTES     128
 
 static struct {
 	pthread_mutex_t lock;
 	_Atomic int level;
-	char program[64], host[64], who[32];
-	bool json, level_set;
+	char program[64], host[64], who[32], job[JOB_BYTES];
+	bool jobs_differ;	    /* workers of several are in this process: no line says one */
+	_Atomic bool json, waiting; /* the latter: of repeats */
+	bool level_set, format_set, told_format;
+	struct log_repeats repeats;
 	int file;	 /* of WEFT_LOG_FILE; < 0: stderr */
 	uint64_t missed; /* lines that the file did not take */
 	log_sink *sink;
@@ -37,6 +39,7 @@ static _Thread_local char thread_who[32];
 static _Thread_local bool in_sink;
 
 static void tell_missed(void);
+__attribute__((format(printf, 1, 2))) static void say_now(const char *format, ...);
 
 /* "weft.%h.%p.log" -> "weft.node7.4711.log" */
 static void expand(const char *pattern, char *out, size_t out_bytes)
@@ -68,7 +71,7 @@ static void open_file(void)
 	expand(pattern, path, sizeof(path));
 	state.file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
 	if (state.file < 0)
-		log_say("weft: WEFT_LOG_FILE: cannot open %s for writing: %s; logging to stderr",
+		say_now("weft: WEFT_LOG_FILE: cannot open %s for writing: %s; logging to stderr",
 			path, strerror(errno));
 }
 
@@ -79,31 +82,80 @@ static void read_level(void)
 
 	if (!level || !*level)
 		return;
-	while (i < 4 && strcmp(level, level_names[i]) != 0)
+	while (i < 4 && strcmp(level, log_level_names[i]) != 0)
 		i++;
 	if (i < 4)
 		atomic_store(&state.level, (int)i);
 	else
-		log_say("weft: WEFT_LOG is '%s': use error, warn, info or debug", level);
+		say_now("weft: WEFT_LOG is '%s': use error, warn, info or debug", level);
+}
+
+/* NULL: json or text. */
+static const char *read_format(const char *format)
+{
+	bool json = !strcmp(format, "json");
+
+	if (!json && *format && strcmp(format, "text") != 0)
+		return format;
+	atomic_store(&state.json, json);
+	return NULL;
+}
+
+static void read_format_variable(void)
+{
+	const char *format = getenv("WEFT_LOG_FORMAT");
+	const char *wrong = read_format(format ? format : "");
+
+	if (wrong && !state.told_format)
+		say_now("weft: WEFT_LOG_FORMAT is '%s': use json or text", wrong);
+	state.told_format |= wrong != NULL;
+}
+
+static void find_host(void)
+{
+	char host[sizeof(state.host)] = "";
+
+	gethostname(host, sizeof(host) - 1);
+	plain_put(state.host, sizeof(state.host), host[0] ? host : "?");
 }
 
 void log_open(const char *program, const char *who)
 {
-	const char *format = getenv("WEFT_LOG_FORMAT");
-	char host[sizeof(state.host)] = "";
-
 	log_writer_on_missed(tell_missed);
 	pthread_mutex_lock(&state.lock);
 	snprintf(state.program, sizeof(state.program), "%s", program);
 	snprintf(state.who, sizeof(state.who), "%s", who);
-	gethostname(host, sizeof(host) - 1);
-	plain_put(state.host, sizeof(state.host), host[0] ? host : "?");
-	state.json = format && strcmp(format, "json") == 0;
+	find_host();
+	if (!state.format_set)
+		read_format_variable();
 	open_file();
-	if (format && *format && !state.json && strcmp(format, "text") != 0)
-		log_say("weft: WEFT_LOG_FORMAT is '%s': use json or text", format);
 	if (!state.level_set)
 		read_level();
+	pthread_mutex_unlock(&state.lock);
+}
+
+bool log_set_format(const char *format)
+{
+	bool known;
+
+	pthread_mutex_lock(&state.lock);
+	known = !format || !read_format(format);
+	if (!state.program[0]) { /* a program's first line may come before log_open */
+		snprintf(state.program, sizeof(state.program), "%s", program_invocation_short_name);
+		find_host();
+	}
+	if (!format)
+		read_format_variable();
+	state.format_set = format && known;
+	pthread_mutex_unlock(&state.lock);
+	return known;
+}
+
+void log_of_job(const char *job)
+{
+	pthread_mutex_lock(&state.lock);
+	state.jobs_differ |= state.job[0] && strcmp(state.job, job) != 0;
+	snprintf(state.job, sizeof(state.job), "%s", job);
 	pthread_mutex_unlock(&state.lock);
 }
 
@@ -147,66 +199,10 @@ void log_set_sink(log_sink *sink, void *context)
 	pthread_mutex_unlock(&state.lock);
 }
 
-static void stamp(uint64_t ms, char out[32])
-{
-	time_t seconds = (time_t)(ms / 1000);
-	struct tm utc;
-	size_t n;
-
-	gmtime_r(&seconds, &utc);
-	n = strftime(out, 32, "%Y-%m-%dT%H:%M:%S", &utc);
-	snprintf(out + n, 32 - n, ".%03uZ", (unsigned)(ms % 1000));
-}
-
-/* "..." for what is more than `room` bytes once it stands in JSON, which doubles quotes and backslashes. */
-static const char *fitting(const char *message, size_t room, char out[PLAIN_BYTES])
-{
-	size_t bytes = 0;
-
-	for (size_t i = 0; message[i] && room; i++) {
-		size_t cost = message[i] == '"' || message[i] == '\\' ? 2 : 1;
-
-		room = room > cost ? room - cost : 0;
-		bytes = i + 1;
-	}
-	if (!message[bytes])
-		return message;
-	plain_put(out, bytes < PLAIN_BYTES ? bytes : PLAIN_BYTES, message);
-	return out;
-}
-
-static size_t json_line(const struct log_record *record, const char *when, char out[LOG_LINE_BYTES])
-{
-	/* of a size that nothing outgrows, so that a line needs no memory of the heap */
-	struct text text = {.data = out, .capacity = LOG_LINE_BYTES};
-	char cut[PLAIN_BYTES];
-	struct json json;
-
-	json_to_text(&json, &text);
-	json_put_object(&json);
-	json_put_key_string(&json, "time", when);
-	json_put_key_string(&json, "level", level_names[record->level]);
-	json_put_key_string(&json, "program", record->program);
-	json_put_key_string(&json, "host", record->host);
-	json_put_key_u64(&json, "pid", (uint64_t)record->pid);
-	json_put_key_string(&json, "who", record->who);
-	json_put_key_string(&json, "message",
-			    fitting(record->message, LOG_LINE_BYTES - HEAD_BYTES, cut));
-	json_put_line_end(&json);
-	return text.bytes;
-}
-
 static size_t format_line(const struct log_record *record, char out[LOG_LINE_BYTES])
 {
-	char when[32];
-
-	stamp(record->time_ms, when);
-	if (state.json)
-		return json_line(record, when, out);
-	return (size_t)snprintf(out, LOG_LINE_BYTES, "%s %c %s[%s:%d%s%s] %s\n", when,
-				"EWID"[record->level], record -> program, record -> host,
-				record -> pid, record -> who[0] ? " " : "", record->who,
-				record->message);
+	return atomic_load(&state.json) ? log_format_json(record, out)
+					: log_format_text(record, out);
 }
 
 /* False: the file did not take it. What stderr does not take, its writer counts. */
@@ -228,7 +224,9 @@ static struct log_record record_of(enum log_level level, const char *message)
 				   .program = state.program,
 				   .host = state.host,
 				   .who = thread_who[0] ? thread_who : state.who,
+				   .job = state.jobs_differ ? "" : state.job,
 				   .message = message,
+				   .code = log_code_in(message),
 				   .pid = (int)getpid()};
 }
 
@@ -272,42 +270,154 @@ static void say(char *out, size_t room, const char *format, va_list args)
 	plain_put(out, room, said);
 }
 
-void log_line(enum log_level level, const char *format, ...)
+/* Under the lock. */
+static void put_record(const struct log_record *record)
 {
-	char message[PLAIN_BYTES];
-	struct log_record record;
-	va_list args;
-
-	if (!log_on(level) || in_sink)
-		return;
-	va_start(args, format);
-	say(message, sizeof(message), format, args);
-	va_end(args);
-	pthread_mutex_lock(&state.lock);
-	record = record_of(level, message);
 	if (state.sink) {
 		in_sink = true;
-		state.sink(state.context, &record);
+		state.sink(state.context, record);
 		in_sink = false;
 	} else {
 		put_missed();
-		state.missed += !put_line(&record);
+		state.missed += !put_line(record);
 	}
+}
+
+/* Under the lock: what was counted and not said, of those kinds of lines that are over, or of all. */
+static void put_repeated(bool all)
+{
+	struct log_repeated told;
+
+	while (log_repeat_take(&state.repeats, clock_ms(), all, &told)) {
+		char message[LOG_REPEAT_BYTES + 80];
+		struct log_record record;
+
+		snprintf(message, sizeof(message), "last message %llu times more in %.1f s: %s",
+			 (unsigned long long)told.count, (double)told.ms / 1e3, told.text);
+		record = record_of((enum log_level)told.level, message);
+		record.who = told.who;
+		record.code = told.code;
+		record.repeats = told.count;
+		put_record(&record);
+	}
+	atomic_store(&state.waiting, state.repeats.waiting > 0);
+}
+
+/* Under the lock. Who asked for every line gets every line. */
+static bool passes(const struct log_record *record, const char *format)
+{
+	const struct log_repeat_line line = {.level = (int)record->level,
+					     .code = record->code,
+					     .failure = record->level == LOG_LEVEL_ERROR,
+					     .place = strcmp(format, "%s") ? format : NULL,
+					     .who = record->who,
+					     .text = record->message};
+	bool result = record->level == LOG_LEVEL_DEBUG ||
+		      log_repeat_passes(&state.repeats, &line, clock_ms());
+
+	atomic_store(&state.waiting, state.repeats.waiting > 0);
+	return result;
+}
+
+static void put_said(enum log_level level, int code, const char *format, va_list args)
+{
+	char message[PLAIN_BYTES];
+	struct log_record record;
+
+	if (!log_on(level) || in_sink)
+		return;
+	say(message, sizeof(message), format, args);
+	pthread_mutex_lock(&state.lock);
+	put_repeated(false);
+	record = record_of(level, message);
+	record.code = code ? code : record.code;
+	if (passes(&record, format))
+		put_record(&record);
 	pthread_mutex_unlock(&state.lock);
+}
+
+void log_line(enum log_level level, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	put_said(level, 0, format, args);
+	va_end(args);
+}
+
+void log_line_of(enum log_level level, int code, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	put_said(level, code, format, args);
+	va_end(args);
+}
+
+static void settle(bool all)
+{
+	if (!atomic_load_explicit(&state.waiting, memory_order_relaxed) || in_sink)
+		return;
+	pthread_mutex_lock(&state.lock);
+	put_repeated(all);
+	pthread_mutex_unlock(&state.lock);
+}
+
+void log_settle(void)
+{
+	settle(false);
+}
+
+/* In JSON it is a line like others, so that all of stderr is lines of JSON; and on stderr all the same. */
+static size_t format_said(const char *message, char line[LOG_LINE_BYTES])
+{
+	struct log_record record = record_of(LOG_LEVEL_WARN, message);
+	size_t bytes = strlen(message);
+
+	record.level = record.code ? LOG_LEVEL_ERROR : LOG_LEVEL_INFO;
+	if (atomic_load(&state.json))
+		return log_format_json(&record, line);
+	memcpy(line, message, bytes);
+	line[bytes] = '\n';
+	return bytes + 1;
+}
+
+/* Under the lock, or inside of a sink, which is. */
+static void vsay_now(const char *format, va_list args)
+{
+	char line[LOG_LINE_BYTES], message[PLAIN_BYTES];
+
+	say(message, sizeof(message), format, args);
+	log_writer_put(line, format_said(message, line));
+}
+
+static void say_now(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsay_now(format, args);
+	va_end(args);
 }
 
 void log_say(const char *format, ...)
 {
-	char line[LOG_LINE_BYTES];
 	va_list args;
-	size_t bytes;
 
+	settle(true);
 	va_start(args, format);
-	say(line, PLAIN_BYTES, format, args);
+	if (!in_sink)
+		pthread_mutex_lock(&state.lock);
+	vsay_now(format, args);
+	if (!in_sink)
+		pthread_mutex_unlock(&state.lock);
 	va_end(args);
-	bytes = strlen(line);
-	line[bytes++] = '\n';
-	log_writer_put(line, bytes);
+}
+
+/* Before the writer ends, whose destructor has a priority. */
+__attribute__((destructor)) static void at_end(void)
+{
+	settle(true);
 }
 
 /* A child has this thread alone: nobody else would give the lock back. */

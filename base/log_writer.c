@@ -250,8 +250,8 @@ void log_writer_flush(void)
 	pthread_mutex_unlock(&queue.lock);
 }
 
-/* At exit, and when the library is unloaded: no thread may be left in its code. */
-__attribute__((destructor)) static void at_end(void)
+/* At exit, and when the library is unloaded: no thread may be left in its code. After those without a priority, which may log. */
+__attribute__((destructor(200))) static void at_end(void)
 {
 	bool join;
 

@@ -22,7 +22,7 @@ enum kind { KIND_TEXT, KIND_DURATION, KIND_COUNT, KIND_TRAIN, KIND_INFER, KIND_F
 
 struct arguments {
 	struct shell_options shell;
-	const char *topology, *key;
+	const char *topology, *key, *log_format;
 	bool have_train, have_infer, die_with_parent, remove_key, quiet;
 	struct error *error;
 };
@@ -101,6 +101,8 @@ static const struct option_row {
 	 "(default: off; docs/metrics.md)"},
 	{"metrics-file", "WEFT_METRICS_FILE", "FILE", KIND_TEXT, AT(shell.metrics.file),
 	 "write them there every 5 s, for node-exporter; %h is the host, %p the process, %r 'controller'"},
+	{"log-format", "WEFT_LOG_FORMAT", "FORMAT", KIND_TEXT, AT(log_format),
+	 "lines on standard error are text (default) or json, one object a line (docs/logs.md)"},
 	{"port-file", "WEFT_PORT_FILE", "FILE", KIND_TEXT, AT(shell.channel.port_file),
 	 "write the bound port there"},
 	{"die-with-parent", NULL, NULL, KIND_FLAG, AT(die_with_parent),
@@ -315,6 +317,11 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 				    : error_set(error, ERROR_MEMORY, "no memory for the options");
 	if (arguments.quiet)
 		log_set_level(LOG_LEVEL_ERROR);
+	if (arguments.log_format && arguments.log_format != getenv("WEFT_LOG_FORMAT") &&
+	    !log_set_format(arguments.log_format))
+		return error_set(error, ERROR_CONFIG, "--log-format is '%.40s'; it is text or json",
+				 arguments.log_format);
+	log_of_job(arguments.shell.controller.job);
 	if (!arguments.have_train || !arguments.have_infer)
 		return error_set(error, ERROR_USAGE,
 				 "--%s is needed, for example --train world=4 "

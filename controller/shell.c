@@ -66,7 +66,7 @@ static const char *signal_text(uint32_t number)
 
 static void in_trouble(struct shell *shell, const struct error *why)
 {
-	log_error("%s", why->text);
+	log_error_of(why->code, "%s", why->text);
 	if (!shell->trouble)
 		shell->why = *why;
 	shell->trouble = true;
@@ -380,6 +380,7 @@ static int loop(struct shell *shell, struct error *error)
 		struct controller_event event = {.type = CONTROLLER_TICK};
 
 		channel_wait(shell->channel, shell->signals, wait_ms(shell));
+		log_settle();
 		rc = receive_all(shell, error);
 		controller_metrics_take(shell->metrics, shell->core,
 					channel_refused(shell->channel), false);

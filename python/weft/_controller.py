@@ -131,7 +131,8 @@ class Controller:
         return cls(train, infer, **options)
 
     def _start(self, arguments: list[str], port_file: pathlib.Path, bind: str) -> None:
-        env = {**os.environ, "WEFT_LOG": os.environ.get("WEFT_LOG") or _wanted()}
+        # its lines are read here, whatever form others want them in
+        env = {**os.environ, "WEFT_LOG": os.environ.get("WEFT_LOG") or _wanted(), "WEFT_LOG_FORMAT": "text"}
         command = [programs.path("weft-controller"), "--die-with-parent", f"--port-file={port_file}", *arguments]
         self._process: subprocess.Popen[str] = _waits.of_a_lasting_thread(lambda: subprocess.Popen(
             command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,

@@ -6,6 +6,8 @@
 
 #include "base/array.h"
 #include "base/log.h"
+#include "base/log_format.h"
+#include "worker/api/weft_play.h"
 
 #include <stdio.h>
 
@@ -27,7 +29,9 @@ static void hand_over(void *context, const struct log_record *record)
 {
 	static const char *const levels[] = {"error", "warn", "info", "debug"};
 	const struct host_sink *sink = context;
-	char time[24], pid[16];
+	char time[24], pid[16], rank_text[16] = "", code[16] = "", repeats[24] = "";
+	int rank;
+	const char *role = log_role(record->program, record->who, &rank);
 	const weft_log_field fields[] = {
 		{sizeof(fields[0]), "time_ms", time},
 		{sizeof(fields[0]), "level", levels[record->level]},
@@ -36,6 +40,11 @@ static void hand_over(void *context, const struct log_record *record)
 		{sizeof(fields[0]), "pid", pid},
 		{sizeof(fields[0]), "who", record->who},
 		{sizeof(fields[0]), "message", record->message},
+		{sizeof(fields[0]), "role", role},
+		{sizeof(fields[0]), "rank", rank_text},
+		{sizeof(fields[0]), "job", record->job},
+		{sizeof(fields[0]), "code", code},
+		{sizeof(fields[0]), "repeats", repeats},
 	};
 	const weft_log_entry entry = {
 		.size = sizeof(entry),
@@ -50,6 +59,12 @@ static void hand_over(void *context, const struct log_record *record)
 
 	snprintf(time, sizeof(time), "%llu", (unsigned long long)record->time_ms);
 	snprintf(pid, sizeof(pid), "%d", record->pid);
+	if (rank >= 0)
+		snprintf(rank_text, sizeof(rank_text), "%d", rank);
+	if (record->code)
+		snprintf(code, sizeof(code), "WEFT-E%d", record->code);
+	if (record->repeats)
+		snprintf(repeats, sizeof(repeats), "%llu", (unsigned long long)record->repeats);
 	sink->call(sink->context, &entry);
 }
 
@@ -80,4 +95,21 @@ int weft_set_log(weft_log_sink *sink, void *context, enum weft_log_level level, 
 	else
 		log_reset_level();
 	return 0;
+}
+
+int weft_set_log_format(const char *format, weft_error *error)
+{
+	struct error inner;
+	int rc = log_set_format(format && *format ? format : NULL)
+			 ? 0
+			 : error_set(&inner, ERROR_CONFIG,
+				     "the log's format is '%.40s'; it is \"text\" or \"json\"",
+				     format);
+
+	return worker_result(rc, &inner, error);
+}
+
+void weft_say(const char *line)
+{
+	log_say("%s", line);
 }

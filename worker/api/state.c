@@ -20,7 +20,8 @@ int worker_result(int rc, const struct error *inner, weft_error *error)
 		return rc;
 	/* nothing may be written into it, and what failed must not be lost */
 	if (abi_check_out(ABI_ERROR, "a call that failed", error, &why)) {
-		log_error("%s (WEFT_ERROR_INIT). What failed: %s", why.text, inner->text);
+		log_error_of(inner->code, "%s (WEFT_ERROR_INIT). What failed: %s", why.text,
+			     inner->text);
 		return rc;
 	}
 	out.code = (int)inner->code;

@@ -157,7 +157,8 @@ typedef struct weft_log_entry {
 	uint32_t reserved;
 	const char *who;   /* the worker whose line it is: "t3" trainer, "i0" inference rank; "" none */
 	const char *text;
-	/* All of it as text: time_ms, level, program, host, pid, who, message; more may come. Field i is
+	/* All of it as text: time_ms, level, program, host, pid, who, message, role, rank, job, code ("WEFT-E130"), repeats
+	 * (lines like this one that were not shown); "" where there is none; more may come. Field i is
 	 * at (const char *)fields + i * field_stride. */
 	const weft_log_field *fields;
 	size_t field_count, field_stride;
@@ -174,6 +175,10 @@ typedef void weft_log_sink(void *context, const weft_log_entry *entry);
  * be called again. Inside of a sink it is WEFT_E_STATE. */
 WEFT_API int weft_set_log(weft_log_sink *sink, void *context, enum weft_log_level level,
 			  weft_error *error);
+
+/* [any thread] Lines that go to standard error ($WEFT_LOG_FILE) are "text", or "json": one object a line. NULL: as
+ * $WEFT_LOG_FORMAT says, and without that text. Else WEFT_E_CONFIG. */
+WEFT_API int weft_set_log_format(const char *format, weft_error *error);
 
 #ifdef __cplusplus
 }

@@ -17,6 +17,10 @@ extern "C" {
  * with one message that names the file and exit code 1, and not by SIGBUS without a word. */
 WEFT_API void weft_catch_truncated_files(const char *program);
 
+/* [any thread] A program's own line on standard error: in the log's format (weft_set_log_format), behind the lines that were logged
+ * before, and without waiting for who reads. The line break is added. */
+WEFT_API void weft_say(const char *line);
+
 typedef struct weft_checkpoint weft_checkpoint;
 WEFT_API int weft_checkpoint_open(weft_checkpoint **checkpoint, const char *path,
 				  weft_error *error);

@@ -96,6 +96,7 @@ static void open_log(struct weft_worker *worker)
 		 worker->self.role == ROLE_TRAINER ? 't' : 'i', worker->self.rank);
 	log_open(program_invocation_short_name, "");
 	log_as(worker->log_name);
+	log_of_job(worker->job);
 }
 
 static int open_domain(struct weft_worker *worker, struct error *error)
@@ -202,6 +203,9 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 	worker->shadow = options->shadow != 0;
 	worker->own_memory = options->own_memory != 0;
 	find_host(worker);
+	worker->job = pool_string(&worker->texts, text_or(options->job, "weft"));
+	if (!pool_ok(&worker->texts))
+		return memory_error(error, "opening a worker", 0);
 	open_log(worker);
 	snprintf(worker->self_name, sizeof(worker->self_name), "%s (host %.64s)",
 		 member_text(worker->self, name), worker->host);
@@ -210,7 +214,6 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 	worker->versions.copies = worker->shadow ? 2 : 1;
 	worker->versions.by_host = options->commit_by_host != 0;
 	worker->controller = pool_string(&worker->texts, options->controller);
-	worker->job = pool_string(&worker->texts, text_or(options->job, "weft"));
 	rc = choose_transport(worker, text_or(options->transport, "shm"), error);
 	if (rc)
 		return rc;
@@ -379,7 +382,7 @@ static void leave_at_close(struct weft_worker *worker)
 	struct error error;
 
 	if (done && let_all_end(worker, &error))
-		log_warn("weft_close: %s", error.text);
+		log_warn_of(error.code, "weft_close: %s", error.text);
 	if (!done && worker->stage != STAGE_LEFT && worker->is_unhandled)
 		worker_tell_unhandled(worker);
 	if (worker->stage != STAGE_JOINED && worker->stage != STAGE_JOINING)
@@ -417,7 +420,7 @@ int weft_close(weft_worker **where)
 	ranges_close(&worker->ranges);
 	rc = declare_check_memory(worker, &error);
 	if (rc)
-		log_error("weft_close: %s", error.text);
+		log_error_of(error.code, "weft_close: %s", error.text);
 	/* the control thread may interrupt the domain until it has ended; and the core owns the
 	 * plan that everything above points into */
 	control_close(&worker->control);

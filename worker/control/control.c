@@ -316,6 +316,7 @@ static void *run(void *context)
 		take_news(control);
 		atomic_store(&control->connected, dealer_is_connected(control->dealer));
 		dealer_wait(control->dealer, control->wake, poll_ms(control));
+		log_settle();
 		receive(control);
 		if (take_posts(control))
 			return NULL;
@@ -468,7 +469,7 @@ void control_failure(struct control *control, const struct error *failure, uint6
 
 	/* when even this fails, the controller sees silence instead of the error message */
 	if (control_post(control, &event, NULL))
-		log_error("the controller cannot be told: %s", failure->text);
+		log_error_of(failure->code, "the controller cannot be told: %s", failure->text);
 }
 
 void control_drop(struct control *control, struct member member, const struct error *why,
@@ -482,7 +483,7 @@ void control_drop(struct control *control, struct member member, const struct er
 	pthread_mutex_unlock(&control->lock);
 	/* it hears the loss of that one's heartbeats, or of what waits for this trainer in vain */
 	if (control_post(control, &event, NULL))
-		log_error("the controller cannot be told: %s", why->text);
+		log_error_of(why->code, "the controller cannot be told: %s", why->text);
 }
 
 bool control_running(const struct control *control)

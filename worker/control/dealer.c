@@ -219,7 +219,7 @@ static void dial_anew(struct dealer *dealer)
 	struct error unusable;
 
 	if (dial(dealer, &unusable))
-		log_warn("%s", unusable.text);
+		log_warn_of(unusable.code, "%s", unusable.text);
 }
 
 /* A handshake that failed says more; and a connection that nobody answers at all, without a refusal, or that

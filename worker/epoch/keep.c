@@ -118,7 +118,7 @@ void links_close(struct kept_links *links, const struct device *device, uint32_t
 			import_close(device, &link->imports[r]);
 		memory_free(link->imports);
 		if (transport_endpoint_stop(link->endpoint, deadline, &why))
-			log_warn("%s", why.text);
+			log_warn_of(why.code, "%s", why.text);
 		transport_endpoint_close(&link->endpoint);
 	}
 	array_free(links);

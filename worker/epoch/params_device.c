@@ -213,8 +213,8 @@ static void release_block(struct params *params, size_t r)
 		device_release(params->device, params->blocks[r]);
 		return;
 	}
-	log_warn("%s; its memory on %s stays allocated until this process ends", error.text,
-		 device_text(params->device));
+	log_warn_of(error.code, "%s; its memory on %s stays allocated until this process ends",
+		    error.text, device_text(params->device));
 }
 
 bool params_close_device(struct params *params)

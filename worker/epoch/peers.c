@@ -445,7 +445,8 @@ static void stop_all(struct epoch *epoch, uint64_t deadline_ns)
 			rc = transport_endpoint_stop(peer->endpoint, deadline_ns, &error);
 		while (rc == -(int)ERROR_INTERRUPTED && clock_ns() < deadline_ns);
 		if (rc && deadline_ns)
-			log_warn("%s may still write into host memory: %s", peer->name, error.text);
+			log_warn_of(error.code, "%s may still write into host memory: %s",
+				    peer->name, error.text);
 	}
 }
 

@@ -31,7 +31,7 @@ void weft_launch_report(const weft_error *given)
 	if (!path || !*path)
 		return;
 	if (abi_take(ABI_ERROR, "weft_launch_report", given, &taken, &why)) {
-		log_error("%s", why.text);
+		log_error_of(why.code, "%s", why.text);
 		return;
 	}
 	victim = error->code == WEFT_E_PEER_LOST || error->code == WEFT_E_CONTROLLER_LOST;

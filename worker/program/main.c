@@ -42,6 +42,7 @@ int main(int argc, char **argv)
 	argp_program_version = version;
 	argp_err_exit_status = 2;
 	setlinebuf(stdout);
+	weft_set_log_format(NULL, NULL);
 	weft_catch_truncated_files("weft-worker");
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGINT, &action, NULL);

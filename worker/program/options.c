@@ -115,6 +115,8 @@ static const struct option_row {
 	{"metrics-file", NULL, "FILE", KIND_TEXT, AT(metrics_file),
 	 "write them there every 5 s, for node-exporter; %h is the host, %p the process, %r role and rank as t3 (or WEFT_METRICS_FILE)"},
 	{"json", NULL, NULL, KIND_FLAG, AT(json), "print JSON lines"},
+	{"log-format", NULL, "FORMAT", KIND_TEXT, AT(log_format),
+	 "lines on standard error are text (default) or json, one object a line (or WEFT_LOG_FORMAT; docs/logs.md)"},
 	{"die-with-parent", NULL, NULL, KIND_FLAG, AT(die_with_parent),
 	 "stop when the process that started this one ends"},
 	{"quiet", NULL, NULL, KIND_FLAG, AT(quiet),
@@ -282,5 +284,9 @@ int options_read(struct arguments *arguments, int argc, char **argv, weft_error 
 	}
 	hyphens(argc, argv);
 	argp_parse(&argp, argc, argv, 0, NULL, arguments);
+	if (arguments->log_format) /* a controller that is started from here has it too */
+		setenv("WEFT_LOG_FORMAT", arguments->log_format, 1);
+	if (arguments->log_format && weft_set_log_format(arguments->log_format, error))
+		return -(int)error->code;
 	return arguments->quiet ? weft_set_log(NULL, NULL, WEFT_LOG_ERROR, error) : 0;
 }

@@ -4,6 +4,8 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/error.h"
+#include "base/log_repeat.h"
 #include "base/plain.h"
 
 #include <errno.h>
@@ -156,11 +158,12 @@ static void test_unread_stderr__keeps_nobody_waiting_and_counts_what_is_lost(voi
 	(void)state;
 	memset(long_line, 'x', sizeof(long_line) - 1);
 	pipe_begin(&out, "");
+	log_set_level(LOG_LEVEL_DEBUG);
 	for (unsigned i = 0; i < 2000; i++) /* 2.4 MB for 1 MiB and a page */
-		log_info("number %u %s", i, long_line);
+		log_debug("number %u %s", i, long_line);
 	assert_true(clock_ms() < begin + 5000);
 	pipe_read_until(&out, "log lines were dropped: nobody read stderr");
-	log_info("number 2000");
+	log_debug("number 2000");
 	log_say("the end");
 	pipe_read_until(&out, "\nthe end\n");
 	for (char *line = strtok(out.said, "\n"); line; line = strtok(NULL, "\n")) {
@@ -289,7 +292,7 @@ static void test_another_users_pipe__is_not_waited_for_either(void **state)
 static void *log_many(void *argument)
 {
 	for (unsigned i = 0; i < 500; i++)
-		log_info("thread %s number %u", (const char *)argument, i);
+		log_debug("thread %s number %u", (const char *)argument, i);
 	return NULL;
 }
 
@@ -301,6 +304,7 @@ static void test_threads__log_while_somebody_reads_slowly(void **state)
 
 	(void)state;
 	pipe_begin(&out, "json");
+	log_set_level(LOG_LEVEL_DEBUG);
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, log_many, (void *)"a\nb"), 0);
 	for (int i = 0; i < 4; i++) {
@@ -308,15 +312,133 @@ static void test_threads__log_while_somebody_reads_slowly(void **state)
 		pthread_join(threads[i], NULL);
 	}
 	log_say("the end");
-	pipe_read_until(&out, "\nthe end\n");
+	pipe_read_until(&out, "\"the end\"}\n");
 	for (char *line = strtok(out.said, "\n"); line; line = strtok(NULL, "\n")) {
-		if (!strcmp(line, "the end"))
-			break;
 		check_json(line);
 		lines++;
 	}
-	assert_int_equal(lines, 2000);
+	assert_int_equal(lines, 2001);
 	pipe_end(&out);
+}
+
+static json_t *last_row(struct pipe *out)
+{
+	char *end, *begin;
+	json_t *row;
+
+	log_flush();
+	pipe_read(out);
+	end = strrchr(out->said, '\n');
+	assert_non_null(end);
+	*end = '\0';
+	begin = strrchr(out->said, '\n');
+	row = json_loads(begin ? begin + 1 : out->said, JSON_REJECT_DUPLICATES, NULL);
+	assert_non_null(row);
+	*end = '\n';
+	return row;
+}
+
+static void check_text(const json_t *row, const char *key, const char *value)
+{
+	const char *seen = json_string_value(json_object_get(row, key));
+
+	if (value)
+		assert_string_equal(seen, value);
+	else
+		assert_null(json_object_get(row, key));
+}
+
+static void test_json_line__says_who_of_which_job_and_which_code(void **state)
+{
+	struct pipe out;
+	json_t *row;
+
+	(void)state;
+	pipe_begin(&out, "json");
+	log_info("nobody's");
+	row = last_row(&out);
+	check_text(row, "role", NULL);
+	check_text(row, "job", NULL);
+	check_text(row, "code", NULL);
+	assert_null(json_object_get(row, "rank"));
+	json_decref(row);
+	log_as("i17");
+	log_of_job("a \"job\"");
+	log_warn_of(ERROR_PEER_LOST, "gone");
+	row = last_row(&out);
+	check_text(row, "level", "warn");
+	check_text(row, "role", "inference");
+	check_text(row, "job", "a \"job\"");
+	check_text(row, "code", "WEFT-E131");
+	assert_int_equal(json_integer_value(json_object_get(row, "rank")), 17);
+	assert_int_equal(strlen(json_string_value(json_object_get(row, "time"))), 24);
+	json_decref(row);
+	log_as("t3");
+	log_of_job("another");
+	log_say("test: WEFT-E130 deadline passed: of nobody");
+	row = last_row(&out);
+	check_text(row, "level", "error");
+	check_text(row, "role", "trainer");
+	check_text(row, "code", "WEFT-E130");
+	check_text(row, "job", NULL); /* two are here, and whose it is nobody knows */
+	json_decref(row);
+	log_as("");
+	pipe_end(&out);
+}
+
+static void test_format__that_is_set_beats_the_variable_until_it_is_taken_back(void **state)
+{
+	struct pipe out;
+
+	(void)state;
+	pipe_begin(&out, "");
+	assert_true(log_set_format("json"));
+	assert_false(log_set_format("xml"));
+	assert_true(log_set_format("json"));
+	log_open("test", "");
+	log_info("of json");
+	json_decref(last_row(&out));
+	assert_true(log_set_format(NULL));
+	log_info("of text");
+	pipe_read_until(&out, "] of text\n");
+	pipe_end(&out);
+}
+
+static void repeats_in(const char *format)
+{
+	uint64_t end = clock_ms() + 10000;
+	struct pipe out;
+	unsigned seen = 0;
+
+	pipe_begin(&out, format);
+	for (unsigned i = 0; i < LOG_REPEAT_TEXTS + 57; i++)
+		log_warn("the same");
+	log_error("another");
+	pipe_read_until(&out, "another");
+	for (const char *at = out.said; (at = strstr(at, "the same")); at++)
+		seen++;
+	assert_int_equal(seen, LOG_REPEAT_TEXTS);
+	assert_null(strstr(out.said, "times more"));
+	while (!strstr(out.said, "last message 57 times more in 0.") && clock_ms() < end) {
+		clock_sleep_ms(20);
+		log_settle();
+		pipe_read(&out);
+	}
+	assert_non_null(strstr(out.said, "last message 57 times more in 0."));
+	if (*format) {
+		json_t *row = last_row(&out);
+
+		assert_int_equal(json_integer_value(json_object_get(row, "repeats")), 57);
+		json_decref(row);
+	}
+	pipe_end(&out);
+}
+
+static void test_line__that_repeats_is_counted_and_told_once(void **state)
+{
+	(void)state;
+	repeats_in("");
+	repeats_in("json");
 }
 
 static char sunk[512];
@@ -358,8 +480,9 @@ static void test_log_file__that_is_a_pipe_is_not_waited_for(void **state)
 	assert_true(end >= 0);
 	setenv("WEFT_LOG_FILE", fifo, 1);
 	pipe_begin(&out, "");
+	log_set_level(LOG_LEVEL_DEBUG);
 	for (unsigned i = 0; i < 500; i++)
-		log_info("number %u %s", i, long_line);
+		log_debug("number %u %s", i, long_line);
 	log_say("to stderr");
 	pipe_read_until(&out, "to stderr\n");
 	close(out.end);
@@ -384,6 +507,10 @@ int main(void)
 		cmocka_unit_test(test_fork__leaves_the_lines_that_wait_to_the_parent),
 		cmocka_unit_test(test_another_users_pipe__is_not_waited_for_either),
 		cmocka_unit_test(test_threads__log_while_somebody_reads_slowly),
+		cmocka_unit_test(test_json_line__says_who_of_which_job_and_which_code),
+		cmocka_unit_test(
+			test_format__that_is_set_beats_the_variable_until_it_is_taken_back),
+		cmocka_unit_test(test_line__that_repeats_is_counted_and_told_once),
 		cmocka_unit_test(test_sink__gets_plain_text_and_no_line_is_written),
 		cmocka_unit_test(test_log_file__that_is_a_pipe_is_not_waited_for),
 	};
