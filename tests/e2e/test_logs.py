@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from job import CONTROLLER, WORKER, Job
+from job import CONTROLLER, WORKER, Job, weft
 
 pytestmark = pytest.mark.shm
 KEYS = {"time", "level", "program", "host", "pid", "who", "message"}
@@ -62,3 +62,14 @@ def test_worker__that_is_started_wrong_says_so_in_json(tmp_path):
                            "--train", "world=1", "--infer", "engines=1"], capture_output=True, text=True, timeout=20)
     rows = [json.loads(line) for line in done.stderr.splitlines()]
     assert done.returncode != 0 and rows[-1]["code"].startswith("WEFT-E") and rows[-1]["program"] == "weft-worker"
+
+
+def test_explain__says_what_to_do_about_a_code():
+    said = weft("explain", "WEFT-E130").stdout
+    assert "deadline passed" in said and "What to do:" in said and "75" in said
+    assert said == weft("explain", "130").stdout
+    rows = [json.loads(line) for line in weft("explain", "--json").stdout.splitlines()]
+    assert json.loads(weft("explain", "timeout", "--json").stdout) in rows and len({row["code"] for row in rows}) > 25
+    assert [line.split()[0] for line in weft("explain").stdout.splitlines()] == [row["code"] for row in rows]
+    done = weft("explain", "WEFT-E777", check=False)
+    assert done.returncode == 2 and "WEFT-E777" in done.stderr
