@@ -101,6 +101,9 @@ static const struct option_row {
 	 "(default: off; docs/metrics.md)"},
 	{"metrics-file", "WEFT_METRICS_FILE", "FILE", KIND_TEXT, AT(shell.metrics.file),
 	 "write them there every 5 s, for node-exporter; %h is the host, %p the process, %r 'controller'"},
+	{"trace", "WEFT_TRACE", "FILE", KIND_TEXT, AT(shell.trace.file),
+	 "write there when the controller did what, for ui.perfetto.dev and 'weft trace merge'; the name as of --metrics-file "
+	 "(docs/traces.md)"},
 	{"log-format", "WEFT_LOG_FORMAT", "FORMAT", KIND_TEXT, AT(log_format),
 	 "lines on standard error are text (default) or json, one object a line (docs/logs.md)"},
 	{"port-file", "WEFT_PORT_FILE", "FILE", KIND_TEXT, AT(shell.channel.port_file),
@@ -340,6 +343,10 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 	if (!rc)
 		rc = open_topology(&topology, &arguments, error);
 	name_metrics(&arguments.shell.metrics);
+	arguments.shell.trace.file_name =
+		arguments.shell.trace.file && arguments.shell.trace.file == getenv("WEFT_TRACE")
+			? "WEFT_TRACE"
+			: "--trace";
 	if (!rc)
 		rc = shell_run(&arguments.shell, error);
 	topology_free(&topology);

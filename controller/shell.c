@@ -33,6 +33,7 @@ struct shell {
 	struct error end; /* why it is over */
 	bool trouble;	  /* of our own: the job cannot go on */
 	struct error why;
+	struct controller_trace trace;
 };
 
 /* SIGHUP, a closed terminal, ends the job in order too, unless nohup had it ignored. */
@@ -103,6 +104,7 @@ static void perform(struct shell *shell, const struct action *action)
 		send_message(shell, action->peer, &action->message);
 		break;
 	case CONTROLLER_LOG:
+		controller_trace_line(&shell->trace, action->line);
 		if (action->warn)
 			log_warn("%s", action->line);
 		else
@@ -135,6 +137,7 @@ static int step(struct shell *shell, struct controller_event *event, struct erro
 
 	event->now_ms = clock_ms();
 	rc = controller_step(shell->core, event, &actions, error);
+	controller_trace_state(&shell->trace, shell->core);
 	perform_all(shell, &actions, rc);
 	return rc;
 }
@@ -168,6 +171,8 @@ static int take(struct shell *shell, const struct channel_frame *frame, struct e
 
 	if (rc)
 		channel_unreadable(shell->channel);
+	else
+		controller_trace_beat(&shell->trace, &message);
 	if (shell->planning) {
 		if (!rc)
 			answer_beat(shell, frame->peer, &message);
@@ -300,6 +305,7 @@ static void *plan_and_dump(void *argument)
 	planning->rc = controller_step(planning->shell->core, &planning->event, &planning->actions,
 				       &planning->error);
 	planned_ns = clock_ns() - begin;
+	controller_trace_part(&planning->shell->trace, "plan", begin);
 	for (size_t i = 0; !planning->rc && i < planning->actions.count; i++) {
 		const struct action *action = &planning->actions.items[i];
 
@@ -307,8 +313,11 @@ static void *plan_and_dump(void *argument)
 			continue;
 		controller_metrics_plan(planning->shell->metrics, action->table, planned_ns);
 		planning->dumped = dump != NULL;
-		if (dump)
-			planning->dump_rc = write_dump(dump, action->table, &planning->dump_error);
+		if (!dump)
+			continue;
+		begin = clock_ns();
+		planning->dump_rc = write_dump(dump, action->table, &planning->dump_error);
+		controller_trace_part(&planning->shell->trace, "dump", begin);
 	}
 	if (planning->done >= 0)
 		eventfd_write(planning->done, 1);
@@ -342,6 +351,7 @@ static int plan(struct shell *shell, struct error *error)
 	}
 	if (planning.done >= 0)
 		close(planning.done);
+	controller_trace_state(&shell->trace, shell->core);
 	perform_all(shell, &planning.actions, planning.rc);
 	if (planning.dump_rc) {
 		error_wrap(&planning.dump_error, "--dump");
@@ -426,6 +436,9 @@ static int open_all(struct shell *shell, struct error *error)
 	if (!rc)
 		rc = controller_metrics_open(&shell->metrics, &shell->options->metrics,
 					     shell->options->controller.job, error);
+	if (!rc)
+		rc = controller_trace_open(&shell->trace, &shell->options->trace,
+					   shell->options->controller.job, error);
 	return rc ? rc : channel_open(&shell->channel, &channel, error);
 }
 
@@ -435,6 +448,7 @@ static void close_all(struct shell *shell)
 		controller_metrics_take(shell->metrics, shell->core,
 					channel_refused(shell->channel), true);
 	controller_metrics_close(&shell->metrics);
+	controller_trace_close(&shell->trace);
 	channel_close(&shell->channel);
 	controller_free(&shell->core);
 	if (shell->signals >= 0)

@@ -8,6 +8,7 @@
 #include "controller/channel.h"
 #include "controller/core.h"
 #include "controller/metrics.h"
+#include "controller/traced.h"
 
 struct shell_options {
 	struct controller_options controller;
@@ -15,6 +16,7 @@ struct shell_options {
 	int parent;            /* whose end ends the job, by SIGTERM; 0: nobody's */
 	const char *dump;      /* file for the routing table of each plan; NULL: none */
 	struct metrics_options metrics;
+	struct trace_names trace;
 };
 
 /* Runs one job to its end. SIGTERM, SIGINT and SIGHUP end it cleanly, SIGUSR1 logs one line of

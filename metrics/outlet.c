@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/pattern.h"
 #include "base/threads.h"
 #include "metrics/address.h"
 
@@ -85,29 +86,6 @@ static int open_port(struct outlet *outlet, const struct outlet_options *options
 
 /* ---- the file ---- */
 
-static bool expand(char *out, size_t room, const char *pattern, const char *who)
-{
-	char host[65] = "";
-	size_t n = 0;
-
-	if (gethostname(host, sizeof(host) - 1))
-		snprintf(host, sizeof(host), "unknown");
-	for (; *pattern && n + 1 < room; pattern++) {
-		char kind = *pattern == '%' ? pattern[1] : 0;
-		int more;
-
-		if (kind == 'h' || kind == 'r')
-			more = snprintf(out + n, room - n, "%s", kind == 'h' ? host : who);
-		else if (kind == 'p')
-			more = snprintf(out + n, room - n, "%d", (int)getpid());
-		else
-			more = snprintf(out + n, room - n, "%c", *pattern);
-		pattern += kind == 'h' || kind == 'r' || kind == 'p';
-		n += (size_t)more;
-	}
-	return n + 1 < room;
-}
-
 static int write_file(const struct outlet *outlet, const struct text *text, struct error *error)
 {
 	struct file_writer writer;
@@ -172,7 +150,7 @@ static int open_file(struct outlet *outlet, const struct outlet_options *options
 	char path[PATH_BYTES];
 	int rc = 0, why;
 
-	if (!expand(path, sizeof(path), options->file, options->who))
+	if (!pattern_expand(path, sizeof(path), options->file, options->who))
 		rc = error_set(error, ERROR_CONFIG, "the path is too long");
 	outlet->path = rc ? NULL : memory_string(path);
 	outlet->file_name = memory_string(options->file_name);

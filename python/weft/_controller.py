@@ -68,6 +68,7 @@ class Controller:
         dump: file for the routing table, once it is planned.
         restarts: how often the job may gather again after a loss.
         metrics, metrics_file: where figures for Prometheus are served and written, as a worker's (docs/metrics.md).
+        trace: a file of when it did what, as a worker's (docs/traces.md).
         sessions_max: inference ranks that one trainer may write to, for policies that can limit it.
         join_timeout_s, exchange_timeout_s, update_timeout_s, heartbeat_s, lost_after_s: as the program's options.
 
@@ -87,7 +88,8 @@ class Controller:
                  orphan_s: Optional[float] = None,
                  topology: Optional[str] = None, dump: "Optional[str | os.PathLike[str]]" = None, restarts: Optional[int] = None,
                  sessions_max: Optional[int] = None, metrics: Optional[str] = None,
-                 metrics_file: "Optional[str | os.PathLike[str]]" = None, join_timeout_s: Optional[float] = None,
+                 metrics_file: "Optional[str | os.PathLike[str]]" = None,
+                 trace: "Optional[str | os.PathLike[str]]" = None, join_timeout_s: Optional[float] = None,
                  exchange_timeout_s: Optional[float] = None, update_timeout_s: Optional[float] = None,
                  heartbeat_s: Optional[float] = None, lost_after_s: Optional[float] = None, _remove_key: bool = False):
         self._stopped = False
@@ -97,7 +99,7 @@ class Controller:
             "train": train, "infer": infer, "bind": bind, "key": key_file, "job": job, "policy": policy, "order": order,
             "commit": commit, "on-loss": on_loss, "engines-min": engines_min, "catch-up-from": catch_up_from,
             "hedge": _time(hedge_s), "orphan": _time(orphan_s), "topology": topology, "dump": dump,
-            "restarts": restarts, "sessions-max": sessions_max, "metrics": metrics, "metrics-file": metrics_file,
+            "restarts": restarts, "sessions-max": sessions_max, "metrics": metrics, "metrics-file": metrics_file, "trace": trace,
             "join-timeout": _time(join_timeout_s), "exchange-timeout": _time(exchange_timeout_s),
             "update-timeout": _time(update_timeout_s), "heartbeat": _time(heartbeat_s), "lost-after": _time(lost_after_s)}
         arguments = [f"--{name}={os.fspath(value) if isinstance(value, os.PathLike) else value}"

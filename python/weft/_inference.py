@@ -64,6 +64,7 @@ class Inference(Worker):
         metrics: figures for Prometheus are served there, ":9464" or "127.0.0.1:9464" (":9464+": the first free port from there
             on); "off": nowhere. None: what WEFT_METRICS says (docs/metrics.md).
         metrics_file: and written there every 5 s, for node-exporter; %h, %p and %r are host, process and rank.
+        trace: a file of when this worker did what, for ui.perfetto.dev (docs/traces.md); named as metrics_file.
         join_timeout_s: None: 60 s.
         update_timeout_s: None: the controller's.
     """
@@ -75,6 +76,7 @@ class Inference(Worker):
                  commit_by_host: bool = False, own_memory: bool = False, stage: Optional[str] = None,
                  landing_bytes: Optional[int] = None, checksums: bool = False, nic: Optional[str] = None,
                  key_file: Optional[str] = None, metrics: Optional[str] = None, metrics_file: Optional[str] = None,
+                 trace: Optional[str] = None,
                  join_timeout_s: Optional[float] = None,
                  update_timeout_s: Optional[float] = None):
         self._params: list[ParamView] = []
@@ -87,7 +89,7 @@ class Inference(Worker):
             "job": job, "transport": transport, "memory": memory, "shadow": int(shadow),
             "commit_by_host": int(commit_by_host), "own_memory": int(own_memory),
             "stage": stage, "landing_bytes": landing_bytes, "checksums": int(checksums), "nic": nic, "key_file": key_file,
-            "metrics": metrics, "metrics_file": metrics_file,
+            "metrics": metrics, "metrics_file": metrics_file, "trace": trace,
             "join_timeout_s": join_timeout_s, "update_timeout_s": update_timeout_s})
 
     # ---- declare

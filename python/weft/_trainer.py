@@ -92,6 +92,7 @@ class Trainer(Worker):
         metrics: figures for Prometheus are served there, ":9464" or "127.0.0.1:9464" (":9464+": the first free port from there
             on); "off": nowhere. None: what WEFT_METRICS says (docs/metrics.md).
         metrics_file: and written there every 5 s, for node-exporter; %h, %p and %r are host, process and rank.
+        trace: a file of when this worker did what, for ui.perfetto.dev (docs/traces.md); named as metrics_file.
         join_timeout_s: None: 60 s.
         update_timeout_s: of any wait inside an update. None: the controller's.
 
@@ -105,7 +106,7 @@ class Trainer(Worker):
                  transport: Optional[str] = None, memory: Optional[str] = None, replica: Optional[str] = None,
                  ring_bytes: Optional[int] = None, pack_threads: Optional[int] = None, checksums: bool = False,
                  nic: Optional[str] = None, key_file: Optional[str] = None, metrics: Optional[str] = None,
-                 metrics_file: Optional[str] = None, join_timeout_s: Optional[float] = None,
+                 metrics_file: Optional[str] = None, trace: Optional[str] = None, join_timeout_s: Optional[float] = None,
                  update_timeout_s: Optional[float] = None):
         self._order: dict[str, int] = {}
         self._sources: dict[Union[int, str], _Source] = {}
@@ -117,7 +118,7 @@ class Trainer(Worker):
         super().__init__(controller, rank, {
             "job": job, "transport": transport, "memory": memory, "replica": replica, "ring_bytes": ring_bytes,
             "pack_threads": pack_threads, "checksums": int(checksums), "nic": nic, "key_file": key_file,
-            "metrics": metrics, "metrics_file": metrics_file,
+            "metrics": metrics, "metrics_file": metrics_file, "trace": trace,
             "join_timeout_s": join_timeout_s, "update_timeout_s": update_timeout_s})
 
     # ---- declare

@@ -22,6 +22,7 @@ ROUTING = {"routing/plan", "routing/report", "routing/lab"}
 ROOMS = {
     "base": set(),
     "metrics": {"base"},
+    "trace": {"base"},
     "job": {"base"},
     "trust": {"base"},
     "wire": DATA,
@@ -31,16 +32,16 @@ ROOMS = {
     "routing/report": DATA | {"model", "routing/plan"},
     "routing/lab": DATA | {"model", "routing/plan", "routing/report"},
     "transport": DATA,
-    "controller": DATA | {"metrics", "trust", "wire", "routing/plan", "routing/report"},
+    "controller": DATA | {"metrics", "trace", "trust", "wire", "routing/plan", "routing/report"},
     "worker/replica": {"base"},
-    "worker/control": DATA | {"metrics", "trust", "wire", "transport", "worker/launch"},
+    "worker/control": DATA | {"metrics", "trace", "trust", "wire", "transport", "worker/launch"},
     "worker/device": DATA | {"pack", "transport"},
     "worker/epoch": DATA | {"wire", "pack", "transport", "worker/control", "worker/device", "worker/replica"},
-    "worker/update": DATA | {"wire", "pack", "transport", "worker/control", "worker/device", "worker/epoch",
+    "worker/update": DATA | {"trace", "wire", "pack", "transport", "worker/control", "worker/device", "worker/epoch",
                              "worker/replica"},
     "worker/referee": DATA | {"model", "pack", "transport", "worker/epoch", "worker/update"},
     "worker/launch": DATA | {"trust", "wire", "worker/api"},  # weft_launch_*: entry points too
-    "worker/api": DATA | {"metrics", "trust", "wire", "model", "transport", "worker/control", "worker/device", "worker/epoch",
+    "worker/api": DATA | {"metrics", "trace", "trust", "wire", "model", "transport", "worker/control", "worker/device", "worker/epoch",
                           "worker/launch", "worker/referee", "worker/update"},
     "worker/program": set(),  # weft.h alone: a rule of its own
     "cli": DATA | {"trust", "wire", "model", "pack", "transport", "worker/api", "worker/referee"} | ROUTING,

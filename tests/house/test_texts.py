@@ -13,7 +13,7 @@ DATA = [*sorted((ROOT / "routing" / "report" / "schema").iterdir()), *sorted((RO
         *sorted((ROOT / "routing" / "lab" / "scenarios").iterdir())]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")),
              *sorted((ROOT / "examples").glob("*/README.md"))]
-FOLDERS = "base cli cmake controller deploy docs examples job metrics model pack python routing tests transport wire worker".split()
+FOLDERS = "base cli cmake controller deploy docs examples job metrics model pack python routing tests trace transport wire worker".split()
 SVG = "'http://www.w3.org/2000/svg'"  # a name, not an address
 
 

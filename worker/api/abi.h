@@ -20,7 +20,7 @@ struct weft_memory;
 	/* ABI_       struct            first           known             last */ \
 	X(ERROR,       weft_error,       text,           text,             text) \
 	X(LAUNCH,      weft_launch,      key_waits,      key_file,         key_file) \
-	X(OPTIONS,     weft_options,     pack_threads,   metrics_file,     metrics_file) \
+	X(OPTIONS,     weft_options,     pack_threads,   trace,            trace)        \
 	X(MEMORY,      weft_memory,      stream,         stream,           stream) \
 	X(TENSOR,      weft_tensor,      shape,          shape,            shape) \
 	X(PARAM,       weft_param,       memory,         memory,           memory) \

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "trace/trace.h"
 
 #include <stdio.h>
 
@@ -104,6 +105,7 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 		.beside = &worker->beside,
 		.landing_bytes = worker->landing_bytes,
 		.update_timeout_ms = worker->update_timeout_ms,
+		.trace = worker->trace,
 		.shown = worker->waiter.settled			     ? worker->waiter.settled
 			 : versions_begin(&worker->versions, &shown) ? shown
 								     : 0,
@@ -244,6 +246,20 @@ static int follow_to_run(struct weft_worker *worker, uint64_t deadline_ns, struc
 	return take_plan(worker, error);
 }
 
+/* Until now: what the next updates are made by is there. */
+static void trace_join(const struct weft_worker *worker, const char *name, uint64_t begin_ns)
+{
+	const struct message_plan *plan = worker->epoch->plan;
+	struct trace_event event = {
+		.name = name, .begin_ns = begin_ns, .end_ns = clock_ns(), .lane = LANE_JOB};
+	char digest[DIGEST_TEXT_BYTES], text[TRACE_TEXT_BYTES];
+
+	snprintf(text, sizeof(text), "plan %s by %s", digest_text(plan->digest, digest),
+		 plan->policy);
+	trace_text(&event, text);
+	trace_add(worker->trace, &event, "job");
+}
+
 static void log_plan(const struct weft_worker *worker)
 {
 	const struct message_plan *plan = worker->epoch->plan;
@@ -263,6 +279,7 @@ static void log_plan(const struct weft_worker *worker)
 
 int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *error)
 {
+	uint64_t begin = clock_ns();
 	struct error untold;
 	int rc;
 
@@ -281,6 +298,7 @@ int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *erro
 		return rc;
 	worker->stage = STAGE_JOINED;
 	log_plan(worker);
+	trace_join(worker, "join", begin);
 	return 0;
 }
 
@@ -330,6 +348,7 @@ int join_pause(struct weft_worker *worker, const struct stop *stop, struct error
 	if (numbered.number)
 		rc = control_paused(worker->control, &numbered, error);
 	worker->pausing = !rc;
+	worker->paused_ns = clock_ns();
 	return rc;
 }
 
@@ -366,5 +385,6 @@ int join_again(struct weft_worker *worker, bool block, struct error *error)
 	} while (request != CONTROL_RUN);
 	worker->pausing = false;
 	log_plan(worker);
+	trace_join(worker, "pause for a plan", worker->paused_ns);
 	return take_plan(worker, error);
 }

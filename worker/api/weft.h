@@ -138,6 +138,8 @@ typedef struct weft_options {
 				      with no signals */
 	const char *metrics_file;  /* write them there every 5 s, whole and renamed, for node-exporter (%h host, %p process, %r
 				      role and rank as "t3", "i0"); "off", NULL and "" as above, with WEFT_METRICS_FILE */
+	const char *trace;         /* write there when this worker did what, for ui.perfetto.dev; the name, "off",
+				      NULL and "" as of metrics_file, with WEFT_TRACE. One thread, with no signals, and 10 MB of memory */
 } weft_options;
 #define WEFT_OPTIONS_INIT WEFT_INIT(weft_options)
 

@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "base/plain.h"
 #include "job/transports.h"
+#include "metrics/outlet.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -225,6 +227,21 @@ static int fill(struct weft_worker *worker, const weft_options *options, struct 
 	return pool_ok(&worker->texts) ? 0 : memory_error(error, "opening a worker", 0);
 }
 
+static int open_trace(struct weft_worker *worker, const char *given, struct error *error)
+{
+	struct trace_options options = {.who = worker->log_name,
+					.job = worker->job,
+					.role = role_name(worker->self.role),
+					.rank = (int)worker->self.rank};
+	int rc;
+
+	options.file = outlet_choose(given, "trace (--trace)", "WEFT_TRACE", &options.file_name);
+	rc = trace_open(&worker->trace, &options, error);
+	if (!rc)
+		control_trace(worker->control, worker->trace);
+	return rc;
+}
+
 /* After a failure weft_close closes what there is. */
 static int open_worker(weft_worker **out, const weft_options *options, struct error *error)
 {
@@ -251,7 +268,8 @@ static int open_worker(weft_worker **out, const weft_options *options, struct er
 				  },
 				  error);
 	worker->health.control = worker->control;
-	if (!rc && ((rc = metrics_open(worker, options, error)) ||
+	if (!rc && ((rc = open_trace(worker, options->trace, error)) ||
+		    (rc = metrics_open(worker, options, error)) ||
 		    (rc = worker_open_device(worker, error)) || (rc = open_domain(worker, error)) ||
 		    (rc = worker_check_way(worker, error))))
 		worker_tell(worker, error, worker->join_timeout_ms, &untold);
@@ -424,6 +442,7 @@ int weft_close(weft_worker **where)
 	/* the control thread may interrupt the domain until it has ended; and the core owns the
 	 * plan that everything above points into */
 	control_close(&worker->control);
+	trace_close(&worker->trace);
 	if (!worker->device || !worker->device->live->left)
 		transport_domain_close(&worker->domain); /* else some of its regions stay */
 	device_close(&worker->device);

@@ -84,6 +84,8 @@ struct weft_worker {
 	struct donor donor;               /* the same */
 	struct versions versions;
 	struct worker_metrics *metrics;   /* NULL: none are wanted */
+	struct trace *trace;              /* the same */
+	uint64_t paused_ns;               /* since when `pausing`; of the trace */
 };
 
 /* Copies an internal error out; returns rc. */

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -124,6 +125,7 @@ static void send_message(struct control *control, const struct message *message)
 	log_debug("> %s (%zu bytes)", message_type_name(message->type), length);
 	if (message->type == MESSAGE_HEARTBEAT) {
 		control->beat = message->u.heartbeat.sequence;
+		control->beat_from = message->from;
 		control->beat_ns = clock_ns();
 	}
 	/* the core sends an unanswered message again */
@@ -208,16 +210,33 @@ static void take_rhythm(struct control *control, const struct message_welcome *w
 	dealer_expect(control->dealer, silent > beats ? silent : beats);
 }
 
+/* The controller notes when it was there: between these two times of ours. */
+static void trace_beat(struct control *control, uint64_t now)
+{
+	const struct trace_event event = {.name = "heartbeat",
+					  .begin_ns = control->beat_ns,
+					  .end_ns = now,
+					  .sequence = control->beat,
+					  .from = control->beat_from,
+					  .lane = LANE_CLOCK};
+
+	if (control->trace && trace_notes_beat(control->beat))
+		trace_add(control->trace, &event, "controller");
+}
+
 static void count_heard(struct control *control, const struct message *message)
 {
 	uint64_t now = clock_ns();
+	bool answers = message->type == MESSAGE_HEARTBEAT && control->beat &&
+		       message->u.heartbeat.sequence == control->beat;
 
 	pthread_mutex_lock(&control->lock);
 	control->figures.heard_ns = now;
-	if (message->type == MESSAGE_HEARTBEAT && control->beat &&
-	    message->u.heartbeat.sequence == control->beat)
+	if (answers)
 		histogram_add(&control->figures.rtt, now - control->beat_ns);
 	pthread_mutex_unlock(&control->lock);
+	if (answers)
+		trace_beat(control, now);
 }
 
 static void receive(struct control *control)
@@ -323,6 +342,11 @@ static void *run(void *context)
 		tick.type = WORKER_EVENT_TICK;
 		step(control, &tick);
 	}
+}
+
+void control_trace(struct control *control, struct trace *trace)
+{
+	control->trace = trace;
 }
 
 int control_open(struct control **out, const struct control_options *options, struct error *error)

@@ -18,6 +18,7 @@
 #include "worker/control/core.h"
 
 struct control;
+struct trace;
 
 enum control_request {
 	CONTROL_OPEN,      /* open endpoints for *plan, answer with control_endpoints */
@@ -37,6 +38,8 @@ struct control_options {
 /* Creates the socket. ERROR_CONFIG: no socket can have the address, or the key file is not good. */
 int control_open(struct control **control, const struct control_options *options,
 		 struct error *error);
+/* Its heartbeats go there (NULL: nowhere), by which clocks are compared. Before it starts; outlives it. */
+void control_trace(struct control *control, struct trace *trace);
 /* What to wake when the job fails; outlives the control. Before it starts. */
 void control_attach(struct control *control, struct transport_domain *domain);
 /* Makes the core and starts the thread. What `options` points at must outlive the control. */

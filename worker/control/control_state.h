@@ -32,7 +32,8 @@ struct control {
 	struct worker_core *core; /* the control thread's once it runs */
 	pthread_t thread;
 	/* of the heartbeat that was sent last; the control thread's */
-	uint64_t beat, beat_ns;
+	uint64_t beat, beat_ns, beat_from;
+	struct trace *trace; /* NULL: none is wanted */
 	bool running;
 	_Atomic bool failed;
 	_Atomic bool connected; /* dealer_is_connected */

@@ -29,6 +29,8 @@
 
 #define PEER_NAME_BYTES 128
 
+struct trace;
+
 /* What an epoch is built from; it lives longer than every epoch. */
 struct epoch_options {
 	struct member self;
@@ -52,6 +54,7 @@ struct epoch_options {
 	uint64_t shown;                /* the version that its readers are shown before the epoch runs; 0: none */
 	uint64_t landing_bytes;        /* of all windows, but for the least that each has */
 	uint32_t update_timeout_ms;    /* 0: the plan's */
+	struct trace *trace;           /* of the process; NULL: none is wanted */
 };
 
 /* A region of a peer's. */

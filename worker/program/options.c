@@ -114,6 +114,9 @@ static const struct option_row {
 	 "(or WEFT_METRICS; default: off; docs/metrics.md)"},
 	{"metrics-file", NULL, "FILE", KIND_TEXT, AT(metrics_file),
 	 "write them there every 5 s, for node-exporter; %h is the host, %p the process, %r role and rank as t3 (or WEFT_METRICS_FILE)"},
+	{"trace", NULL, "FILE", KIND_TEXT, AT(trace),
+	 "write there when this worker did what, for ui.perfetto.dev and 'weft trace merge'; the name as of --metrics-file (or WEFT_TRACE; "
+	 "docs/traces.md)"},
 	{"json", NULL, NULL, KIND_FLAG, AT(json), "print JSON lines"},
 	{"log-format", NULL, "FORMAT", KIND_TEXT, AT(log_format),
 	 "lines on standard error are text (default) or json, one object a line (or WEFT_LOG_FORMAT; docs/logs.md)"},

@@ -145,6 +145,7 @@ static int open_worker(struct player *player, weft_error *error)
 		.memory = a->memory,
 		.metrics = a->metrics,
 		.metrics_file = a->metrics_file,
+		.trace = a->trace,
 		.stage = player->role == WEFT_INFERENCE ? a->stage : NULL,
 	};
 	int rc = weft_open(&player->worker, &options, error);

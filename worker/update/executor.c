@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/copy.h"
+#include "worker/update/traced.h"
 #include "worker/update/update_payload.h"
 
 #include <sched.h>
@@ -209,18 +210,27 @@ static struct event act(struct sender *sender, const struct step *step, struct d
 {
 	struct event event = {.peer = step->peer, .error = error};
 	pthread_mutex_t *wire = executor_wire(sender, step->peer);
+	uint64_t begin_ns = 0;
 	int rc;
 
 	if (step->kind == STEP_PACK) {
+		begin_ns = traced_now(sender->epoch);
 		rc = executor_pack(sender, step, &doing->into, error);
+		if (!rc)
+			traced_pack(sender, step, begin_ns);
 		event.kind = rc ? EVENT_FAILED : EVENT_PACKED;
 		return event;
 	}
 	pthread_mutex_lock(wire);
+	begin_ns = traced_now(sender->epoch);
 	rc = step->kind == STEP_POST	 ? post(sender, step, doing, &event, error)
 	     : step->kind == STEP_SIGNAL ? signal_peer(sender, step, &event, error)
 	     : step->wait == WAIT_TAKEN	 ? executor_taken(sender, step, &event, error)
 					 : wait_writes(sender, step, &event, error);
+	if (!rc && step->kind != STEP_POST)
+		traced_wire(sender, step, begin_ns);
+	else if (!rc && event.kind == EVENT_POSTED && doing->bytes)
+		traced_post(sender, step, doing, begin_ns);
 	pthread_mutex_unlock(wire);
 	if (rc)
 		event.kind = EVENT_FAILED;

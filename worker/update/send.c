@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/copy.h"
 #include "base/memory.h"
+#include "worker/update/traced.h"
 #include "worker/update/update_payload.h"
 
 #include <stdio.h>
@@ -271,6 +272,7 @@ static int finish_begin(struct sender *sender, int rc)
 	sender->begin_ns = begin;
 	sender->stats.wait_ns = clock_ns() - begin;
 	sender->stats.copy_ns = 0;
+	traced_sending(sender, "accept", begin, 0);
 	pthread_mutex_unlock(&sender->lock);
 	return 0;
 }
@@ -353,6 +355,7 @@ static int leave(struct sender *sender, int rc, struct error *error)
 		*error = schedule->error;
 	if (!--schedule->writers) {
 		sender->stats.copy_ns += clock_ns() - sender->writing_since_ns;
+		traced_sending(sender, "write", sender->writing_since_ns, 0);
 		pthread_cond_broadcast(&sender->changed);
 	}
 	/* whoever learns of a failure may free his tensors, which the others may be reading */
@@ -575,7 +578,7 @@ static int close_writing(struct sender *sender, enum call_kind kind, const char 
 /* With the lock held, which it gives back. */
 static int finish(struct sender *sender, struct error *error)
 {
-	uint64_t version = sender->schedule.version;
+	uint64_t version = sender->schedule.version, since = clock_ns();
 	bool broken;
 	int rc;
 
@@ -589,6 +592,8 @@ static int finish(struct sender *sender, struct error *error)
 		sender->ended = version;
 		sender->stats.updates++;
 		sender->stats.update_ns = clock_ns() - sender->begin_ns;
+		traced_sending(sender, "end", since, 0);
+		traced_sending(sender, "update", sender->begin_ns, 0);
 	}
 	broken = sender->schedule.failed;
 	pthread_mutex_unlock(&sender->lock);
@@ -634,6 +639,8 @@ int sender_abort(struct sender *sender, const char *why, struct error *error)
 	if (!rc)
 		rc = sender_run_version(sender, CALL_ABORT, error);
 	broken = sender->schedule.failed;
+	if (!rc)
+		traced_sending(sender, "update given up", sender->begin_ns, 0);
 	if (rc && !broken && sender->cut) /* and so it stays */
 		sender->failed = sender->schedule.failed = true;
 	pthread_mutex_unlock(&sender->lock);

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "worker/update/traced.h"
 #include "worker/update/update_payload.h"
 
 #include <string.h>
@@ -57,6 +58,8 @@ static int read_signal(struct waiter *waiter, uint32_t p, bool ends, struct hear
 	if (update_read_use(&signal, &pair, &event->word, &heard->end, &heard->gone, &heard->landed,
 			    &heard->error))
 		event->kind = RECEIVE_FAILED;
+	else if (event->word == UPDATE_END)
+		traced_word(waiter, p, "end", heard->end.version, heard->end.bytes);
 	/* all ends that came were read before, so the deadline may pass */
 	else if (event->word == UPDATE_LANDED)
 		event->now_ns = clock_ns();
@@ -156,6 +159,8 @@ static int run_hook(struct waiter *waiter, uint64_t version, struct error *error
 		load->running = false;
 	}
 	waiter->stats.post_load_ns = clock_ns() - begin;
+	if (load->hook)
+		traced_receiving(waiter, "post_load", version, begin);
 	if (!answer)
 		return 0;
 	return error_set(error, ERROR_POST_LOAD,
@@ -211,6 +216,7 @@ static void publish(struct waiter *waiter, uint64_t version)
 	for (size_t p = 0; p < waiter->now->count; p++)
 		waiter->stats.bytes += waiter->now->from[p].plan->bytes;
 	count_clocks(waiter);
+	traced_published(waiter, version);
 	if (!waiter->copies) /* of which trainers know nothing */
 		waiter_base_note(waiter, version);
 	if (waiter->versions->by_host) {
@@ -286,6 +292,8 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 
 	if (says_accept(step)) {
 		rc = waiter_accept(waiter, step, &heard->error);
+		if (!rc && step->kind == RECEIVE_ACCEPT)
+			traced_word(waiter, step->peer, "accept", waiter->receiver.wanted, 0);
 		event.broken = rc != 0;
 	} else if (step->kind == RECEIVE_TAKE) {
 		rc = waiter_take(waiter, step->peer, step->until_ns, &event.broken, &heard->error);
@@ -346,6 +354,7 @@ static int give_up(struct waiter *waiter, const struct receive_step *step, struc
 		waiter->stats.wait_ns = clock_ns() - waiter->receiver.began_ns;
 	if (waiter->receiver.phase == RECEIVE_PREPARED && !step->broken)
 		return -(int)error->code; /* all of it is here, and it may be shown yet */
+	traced_given_up(waiter, error->text);
 	waiter_release_all(waiter);
 	/* that the job is over, or this worker, the controller tells everybody */
 	if (!step->broken && !waiter->health->failed && error->code != ERROR_TIMEOUT &&

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces of whole jobs: what each process wrote, merged; slices nest, bytes are the plan's, clocks agree, and nothing is there that
+was not asked for."""
+import collections
+import json
+import pathlib
+import re
+import time
+
+import pytest
+
+from job import Job, weft
+
+pytestmark = pytest.mark.shm
+UPDATES = 4
+KEYS = {"version", "bytes", "piece", "part", "path", "tensor", "text", "sequence", "from"}
+
+
+def run(folder, model, *flags, hosts=()):
+    """(merged events, rows of what merge said, files) of a job of two trainers and two engines."""
+    trace = ("--trace", folder / "%r.json")
+    with Job(folder / "job", model, "world=2,source=gathered", "engines=2,tp=1") as job:
+        job.hosts = {name: f"host-{name}" for name in hosts}
+        job.controller(*trace, "--heartbeat", "20ms", "--lost-after", "5s", "--dump", folder / "plan.json", env={"WEFT_LOG": "warn"})
+        job.workers(*trace, *flags, "--interval", "80ms", updates=UPDATES)
+        job.succeed()
+    files = sorted(path for path in folder.glob("*.json") if path.name != "plan.json")
+    assert [path.stem for path in files] == ["controller", "i0", "i1", "t0", "t1"]
+    said = weft("trace", "merge", "--json", "--output", folder / "merged.json", *files).stdout
+    events = json.loads((folder / "merged.json").read_text())["traceEvents"]
+    return events, [json.loads(line) for line in said.splitlines()], files
+
+
+def named(events, what):
+    return {(row["pid"], row["tid"]): row["args"]["name"] for row in events if row["ph"] == "M" and row["name"] == what}
+
+
+def slices(events):
+    """(process, lane, event) of all that take time."""
+    processes, lanes = named(events, "process_name"), named(events, "thread_name")
+    return [(processes[row["pid"], 0], lanes[row["pid"], row["tid"]], row) for row in events if row["ph"] == "X"]
+
+
+def nest(events):
+    """Every two slices of a lane are apart, or one is in the other."""
+    lanes = collections.defaultdict(list)
+    for row in events:
+        if row["ph"] == "X":
+            at = round(row["ts"] * 1000)
+            lanes[row["pid"], row["tid"]].append((at, -round(row["dur"] * 1000), row["name"]))
+    for rows in lanes.values():
+        open_ends = []
+        for at, minus, name in sorted(rows):
+            while open_ends and open_ends[-1] <= at:
+                open_ends.pop()
+            assert not open_ends or at - minus <= open_ends[-1], (name, at, -minus, open_ends)
+            open_ends.append(at - minus)
+    return len(lanes)
+
+
+def bytes_of_plan(path):
+    """{(trainer, inference rank): bytes} of a dump."""
+    found = collections.Counter()
+    for route in json.loads(path.read_text())["routes"]:
+        found[route["trainer"], route["inference"]] += route["bytes"]
+    return dict(found)
+
+
+@pytest.mark.parametrize("flags", [("--transport", "shm"), ("--transport", "shm", "--checksums", "--pack-threads", "3"), ("--transport", "tcp")],
+                         ids=["shm", "threads", "tcp"])
+def test_job__is_told_whole(tmp_path, models, flags):
+    events, said, _ = run(tmp_path, models["qwen2"], *flags)
+    assert nest(events) > 10
+    assert {row["clock"] for row in said} == {"reference", "same kernel"} and all(row["whole"] and not row["dropped"] for row in said)
+    for row in events:
+        assert row["ph"] == "M" or row.get("args", {}).keys() <= KEYS, row
+    sent, ends, shown = collections.Counter(), {}, {}
+    for process, lane, row in slices(events):
+        role, rank = re.match(r"(\w+) ?(\d*)", process).groups()
+        to = re.match(r"to inference (\d+) ", lane)
+        if role == "trainer" and to and row["name"] == "write":
+            key = row["args"]["version"], int(rank), int(to[1])
+            sent[key] += row["args"]["bytes"]
+            ends[key] = max(ends.get(key, 0), row["ts"] + row["dur"])
+            assert row["args"]["tensor"].startswith(("model.", "lm_head")) and row["args"]["path"] in ("direct", "mapped", "replica", "landed")
+        if role == "inference" and (lane, row["name"]) == ("update", "update"):
+            shown[row["args"]["version"], int(rank)] = row["ts"] + row["dur"]
+    plan = bytes_of_plan(tmp_path / "plan.json")
+    assert dict(sent) == {(version, *pair): bytes for version in range(1, UPDATES + 1) for pair, bytes in plan.items()}
+    assert shown.keys() == {(version, rank) for version in range(1, UPDATES + 1) for rank in range(2)}
+    for (version, _, rank), end in ends.items():
+        assert end <= shown[version, rank]
+    phases = {(process.split()[0], row["name"]) for process, lane, row in slices(events) if lane in ("update", "readers", "job", "plans")}
+    assert phases >= {("trainer", name) for name in ("join", "update", "accept", "write", "end")}
+    assert phases >= {("inference", name) for name in ("join", "update", "write", "commit", "pause")}
+    assert phases >= {("controller", name) for name in ("gathering", "exchanging", "running", "plan")}
+    assert ("inference", "verify") in phases or "--checksums" not in flags
+
+
+def test_clocks__of_other_hosts_are_found_by_heartbeats(tmp_path, models):
+    """Two workers have another kernel, as far as weft can see; in truth it is the same clock, so what is found is to be nothing."""
+    events, said, files = run(tmp_path, models["qwen2"], "--transport", "tcp", hosts=("trainer-1", "inference-0"))
+    rows = {row["process"].rsplit(" on ", 1)[0]: row for row in said}
+    for name in ("trainer 1", "inference 0"):
+        assert rows[name]["clock"] == "heartbeats" and 0 < rows[name]["error_ns"] < 1e8
+        assert abs(rows[name]["offset_ns"]) <= rows[name]["error_ns"]
+    assert rows["trainer 0"]["clock"] == "same kernel"
+    without = weft("trace", "merge", *[path for path in files if path.stem != "controller"], "--output", tmp_path / "less.json")
+    assert "clocks of the day" in without.stdout and "time of day alone" in without.stderr
+
+
+def test_process__that_is_killed_leaves_a_file_that_opens(tmp_path, models):
+    with Job(tmp_path / "job", models["qwen2"], "world=1,source=gathered", "engines=1,tp=1") as job:
+        trace = ("--trace", tmp_path / "%r.json")
+        job.controller()
+        job.workers(*trace, "--interval", "5ms", updates=100000)
+        deadline = time.monotonic() + 20
+        while len(job.processes["trainer-0"].updates()) < 100 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        job.kill("trainer-0")
+        job.wait(30, ["trainer-0"])
+    text = (tmp_path / "t0.json").read_text()
+    assert not text.rstrip().endswith("]")
+    rows = json.loads(text[:text.rindex(",\n")] + "\n]")
+    assert len([row for row in rows if row["name"] == "update"]) > 20
+    said = weft("trace", "merge", tmp_path / "t0.json", "--json", "--output", tmp_path / "merged.json").stdout
+    assert json.loads(said)["whole"] is False
+    assert len(json.loads((tmp_path / "merged.json").read_text())["traceEvents"]) > 100
+    (tmp_path / "torn.json").write_text(text[:-20])  # in the midst of a line
+    weft("trace", "merge", tmp_path / "torn.json", "--output", tmp_path / "merged.json")
+
+
+def test_off__there_is_no_thread_and_on_there_is_one(tmp_path, models):
+    def names(process):
+        return {path.read_text().strip() for path in pathlib.Path(f"/proc/{process.popen.pid}/task").glob("*/comm")}
+
+    with Job(tmp_path / "job", models["qwen2"], "world=1,source=gathered", "engines=1,tp=1") as job:
+        job.controller()
+        job.worker("trainer", 0, "--interval", "20ms", updates=100000)
+        job.worker("inference", 0, "--trace", tmp_path / "i.json", updates=100000)
+        deadline = time.monotonic() + 20
+        while len(job.processes["inference-0"].updates()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert "weft-trace" in names(job.processes["inference-0"])
+        assert not [name for key in ("controller", "trainer-0") for name in names(job.processes[key]) if name == "weft-trace"]
+
+
+def test_merge__refuses_what_is_no_job(tmp_path, models):
+    def trace(name, job):
+        folder = tmp_path / name
+        with Job(folder / "job", models["qwen2"], "world=1,source=gathered", "engines=1,tp=1", name=job) as running:
+            running.controller(env={"WEFT_TRACE": str(folder / "%r.json")})
+            running.workers("--trace", folder / "%r.json", updates=1)
+            running.succeed()
+        return folder
+
+    def refused(*files):
+        done = weft("trace", "merge", *files, "--output", tmp_path / "out.json", check=False)
+        assert done.returncode == 1 and "WEFT-E110" in done.stderr and not (tmp_path / "out.json").exists()
+        return done.stderr
+
+    one, other = trace("one", "red"), trace("other", "blue")
+    said = refused(one / "t0.json", other / "i0.json")
+    assert "'red'" in said and "'blue'" in said and "t0.json" in said
+    assert "same process" in refused(one / "t0.json", one / "t0.json")
+    (tmp_path / "odd.json").write_text('[\n{"ph":"X"},\n{"what": 1}\n')
+    assert "odd.json: line 2" in refused(one / "t0.json", tmp_path / "odd.json")
+    lines = (one / "t0.json").read_text().split("\n")
+    (tmp_path / "bad.json").write_text("\n".join([*lines[:5], "{broken,", *lines[5:]]))
+    assert "bad.json: line 6" in refused(tmp_path / "bad.json")
+    weft("trace", "merge", *sorted(one.glob("*.json")), "--output", tmp_path / "merged.json")
+    assert "line 1" in refused(tmp_path / "merged.json")
+    assert weft("trace", "merge", one / "t0.json", check=False).returncode == 2
+
+
+def test_predicted__stands_beside_what_was(tmp_path, models):
+    _, _, files = run(tmp_path, models["qwen2"])
+    weft("route", "simulate", "--model", models["qwen2"], "--train", "world=2,source=gathered", "--infer", "engines=2,tp=1",
+         "--trace", tmp_path / "simulated.json")
+    weft("trace", "merge", *files, "--predicted", tmp_path / "simulated.json", "--output", tmp_path / "both.json")
+    events = json.loads((tmp_path / "both.json").read_text())["traceEvents"]
+    processes = set(named(events, "process_name").values())
+    assert {"predicted: trainer 0", "predicted: inference 1"} <= {name.rsplit(" on ", 1)[0] for name in processes}
+    begins = {which: min(row["ts"] for process, _, row in slices(events) if process.startswith(which) and row["name"] != "join")
+              for which in ("predicted: trainer", "trainer")}
+    assert begins["predicted: trainer"] >= begins["trainer"]
+    done = weft("trace", "merge", *files, "--predicted", files[0], "--output", tmp_path / "both.json", check=False)
+    assert done.returncode == 1 and "no schedule of" in done.stderr
+
+
+def test_trace__that_cannot_be_written_is_said_before_anybody_waits(tmp_path, models):
+    with Job(tmp_path / "job", models["qwen2"], "world=1,source=gathered", "engines=1,tp=1") as job:
+        job.controller()
+        process = job.worker("trainer", 0, "--trace", tmp_path / "none" / "t.json")
+        assert job.wait(20, ["trainer-0"]) == {"trainer-0": 1}
+        assert "WEFT-E111" in process.stderr and "--trace" in process.stderr and "none/t.json" in process.stderr
