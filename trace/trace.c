@@ -31,7 +31,8 @@ struct entry {
 
 struct trace {
 	int file, pid;
-	char *file_name; /* as a message calls it */
+	uint32_t process; /* that opened it: processes_seen then */
+	char *file_name;  /* as a message calls it */
 	pthread_t writer;
 	bool writes; /* that thread runs */
 	bool failed; /* the file took no more; the writer's */
@@ -48,7 +49,26 @@ struct trace {
 };
 
 static _Atomic uint32_t threads_seen;
+static _Atomic uint32_t
+	processes_seen; /* forks that this one came by: a system call for each event would be dear */
 static _Thread_local uint32_t thread_number; /* from 1 */
+
+static void in_child(void)
+{
+	atomic_fetch_add(&processes_seen, 1);
+}
+
+__attribute__((constructor)) static void at_begin(void)
+{
+	pthread_atfork(NULL, NULL, in_child);
+}
+
+/* A forked child has the buffer and not the thread, and the lock as it was. */
+static bool is_ours(const struct trace *trace)
+{
+	return trace &&
+	       trace->process == atomic_load_explicit(&processes_seen, memory_order_relaxed);
+}
 
 /* ---- who adds ---- */
 
@@ -79,7 +99,9 @@ static bool push(struct trace *trace, uint32_t tid, const struct trace_event *ev
 		trace->dropped++;
 		return false;
 	}
-	trace->entries[trace->count++] = (struct entry){.tid = tid, .event = *event};
+	trace->entries[trace->count].tid = tid;
+	trace->entries[trace->count].names = false;
+	trace->entries[trace->count++].event = *event;
 	return true;
 }
 
@@ -97,14 +119,21 @@ static void push_lane(struct trace *trace, uint32_t tid, const char *name)
 
 void trace_text(struct trace_event *event, const char *text)
 {
-	plain_put(event->text, sizeof(event->text), text);
+	size_t n = 0;
+
+	while (n < sizeof(event->text) && text[n] >= 0x20 && text[n] < 0x7f)
+		n++;
+	if (n < sizeof(event->text) && !text[n])
+		memcpy(event->text, text, n + 1);
+	else
+		plain_put(event->text, sizeof(event->text), text);
 }
 
 void trace_add(struct trace *trace, const struct trace_event *event, const char *lane_name)
 {
 	uint32_t tid;
 
-	if (!trace || trace->pid != (int)getpid())
+	if (!is_ours(trace))
 		return;
 	tid = event->lane * TRACE_THREADS + (event->by_thread ? this_thread() : 0);
 	pthread_mutex_lock(&trace->lock);
@@ -272,6 +301,7 @@ int trace_open(struct trace **out, const struct trace_options *options, struct e
 		return memory_error(error, "opening a trace", sizeof(*trace));
 	trace->file = -1;
 	trace->pid = (int)getpid();
+	trace->process = atomic_load(&processes_seen);
 	pthread_mutex_init(&trace->lock, NULL);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -306,7 +336,7 @@ void trace_close(struct trace **out)
 	struct trace *trace = *out;
 
 	*out = NULL;
-	if (!trace || trace->pid != (int)getpid())
+	if (!is_ours(trace))
 		return;
 	if (trace->writes) {
 		pthread_mutex_lock(&trace->lock);
