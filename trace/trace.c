@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #define FLUSH_MS   200u
@@ -267,8 +268,15 @@ static int open_file(struct trace *trace, const struct trace_options *options, s
 	if (!pattern_expand(path, sizeof(path), options->file, options->who))
 		return error_set(error, ERROR_CONFIG, "%s: the path is too long",
 				 options->file_name);
-	trace->file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	if (trace->file < 0)
+	trace->file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+	/* one variable for many processes is easily set so; a file system without locks cannot say */
+	if (trace->file >= 0 && flock(trace->file, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+		return error_set(
+			error, ERROR_CONFIG,
+			"%s: '%.200s' is being written by another worker: give each a file "
+			"of its own, with %%r (role and rank) in its name",
+			options->file_name, path);
+	if (trace->file < 0 || (ftruncate(trace->file, 0) && errno != EINVAL))
 		return error_set_errno(error, ERROR_IO, errno,
 				       "%s: cannot write '%.200s' (give a file in a folder that "
 				       "this process may write to)",

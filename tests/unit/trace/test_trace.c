@@ -197,6 +197,27 @@ static void test_path__that_cannot_be_is_named(void **state)
 	assert_non_null(strstr(error.text, "--trace: cannot write '/nonexistent/t3.json'"));
 }
 
+static void test_file__of_another_worker_is_refused_and_left_as_it_is(void **state)
+{
+	struct trace *trace = opened(), *other;
+	struct error error;
+	json_t *rows;
+
+	(void)state;
+	add(trace, "first", 1, 1);
+	assert_int_equal(open_as(&other, path, &error), -(int)ERROR_CONFIG);
+	assert_non_null(strstr(error.text, "%r"));
+	trace_close(&trace);
+	rows = read_now(false);
+	assert_int_equal(named(rows, "write"), 1);
+	json_decref(rows);
+	trace = opened(); /* and one of before is replaced */
+	trace_close(&trace);
+	rows = read_now(false);
+	assert_int_equal(named(rows, "write"), 0);
+	json_decref(rows);
+}
+
 /* All at once, and the disk as slow as it is: what is in the file and what is said to be dropped are all there was. */
 static void test_flood__is_counted_and_waits_for_nobody(void **state)
 {
@@ -294,6 +315,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_file__opens_while_it_is_written, begin, end),
 		cmocka_unit_test_setup_teardown(test_off__is_nothing, begin, end),
 		cmocka_unit_test_setup_teardown(test_path__that_cannot_be_is_named, begin, end),
+		cmocka_unit_test_setup_teardown(
+			test_file__of_another_worker_is_refused_and_left_as_it_is, begin, end),
 		cmocka_unit_test_setup_teardown(test_flood__is_counted_and_waits_for_nobody, begin,
 						end),
 		cmocka_unit_test_setup_teardown(test_threads__have_a_lane_each, begin, end),
