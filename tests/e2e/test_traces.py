@@ -16,13 +16,15 @@ UPDATES = 4
 KEYS = {"version", "bytes", "piece", "part", "path", "tensor", "text", "sequence", "from"}
 
 
-def run(folder, model, *flags, hosts=()):
+def run(folder, model, *flags, hosts=(), train="world=2,source=gathered"):
     """(merged events, rows of what merge said, files) of a job of two trainers and two engines."""
     trace = ("--trace", folder / "%r.json")
-    with Job(folder / "job", model, "world=2,source=gathered", "engines=2,tp=1") as job:
+    trainers = ("--replica", "full") if "full" in flags else ()
+    flags = [flag for flag in flags if flag != "full"]
+    with Job(folder / "job", model, train, "engines=2,tp=1") as job:
         job.hosts = {name: f"host-{name}" for name in hosts}
         job.controller(*trace, "--heartbeat", "20ms", "--lost-after", "5s", "--dump", folder / "plan.json", env={"WEFT_LOG": "warn"})
-        job.workers(*trace, *flags, "--interval", "80ms", updates=UPDATES)
+        job.workers(*trace, *flags, "--interval", "80ms", updates=UPDATES, trainer_flags=trainers)
         job.succeed()
     files = sorted(path for path in folder.glob("*.json") if path.name != "plan.json")
     assert [path.stem for path in files] == ["controller", "i0", "i1", "t0", "t1"]
@@ -66,10 +68,14 @@ def bytes_of_plan(path):
     return dict(found)
 
 
-@pytest.mark.parametrize("flags", [("--transport", "shm"), ("--transport", "shm", "--checksums", "--pack-threads", "3"), ("--transport", "tcp")],
-                         ids=["shm", "threads", "tcp"])
-def test_job__is_told_whole(tmp_path, models, flags):
-    events, said, _ = run(tmp_path, models["qwen2"], *flags)
+@pytest.mark.parametrize("flags, train", [
+    (("--transport", "shm"), "world=2,source=gathered"), (("--transport", "tcp"), "world=2,source=gathered"),
+    (("--transport", "shm", "--checksums", "--pack-threads", "3"), "world=2,source=gathered"),
+    (("--transport", "tcp", "full"), "world=2,source=gathered"), (("--transport", "tcp"), "world=2,source=megatron,tp=2")],
+    ids=["shm", "tcp", "threads", "full", "landed"])
+def test_job__is_told_whole(tmp_path, models, flags, train):
+    """Whatever way its pieces go."""
+    events, said, _ = run(tmp_path, models["qwen2"], *flags, train=train)
     assert nest(events) > 10
     assert {row["clock"] for row in said} == {"reference", "same kernel"} and all(row["whole"] and not row["dropped"] for row in said)
     for row in events:
@@ -82,7 +88,7 @@ def test_job__is_told_whole(tmp_path, models, flags):
             key = row["args"]["version"], int(rank), int(to[1])
             sent[key] += row["args"]["bytes"]
             ends[key] = max(ends.get(key, 0), row["ts"] + row["dur"])
-            assert row["args"]["tensor"].startswith(("model.", "lm_head")) and row["args"]["path"] in ("direct", "mapped", "replica", "landed")
+            assert row["args"]["tensor"].endswith(("weight", "bias")) and row["args"]["path"] in ("direct", "mapped", "replica", "landed")
         if role == "inference" and (lane, row["name"]) == ("update", "update"):
             shown[row["args"]["version"], int(rank)] = row["ts"] + row["dur"]
     plan = bytes_of_plan(tmp_path / "plan.json")
