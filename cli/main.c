@@ -15,13 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct command *const tables[] = {model_commands,
-					       checkpoint_commands,
-					       route_commands,
-					       bench_commands,
-					       doctor_commands,
-					       key_commands,
-					       NULL};
+static const struct command *const tables[] = {
+	model_commands,	 checkpoint_commands, route_commands,  bench_commands,
+	doctor_commands, key_commands,	      status_commands, NULL};
 
 int command_fail(const struct error *error)
 {

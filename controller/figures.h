@@ -25,6 +25,8 @@ struct controller_figures {
 /* One look at every rank. */
 void controller_figures(const struct controller *controller, struct controller_figures *figures);
 const char *figures_phase(uint32_t phase); /* "absent", .. */
+struct slot;
+const char *figures_phase_of(const struct controller *controller, const struct slot *slot);
 const char *figures_state(uint32_t state); /* "gathering", .. in one word */
 
 #endif

@@ -174,6 +174,11 @@ static uint32_t place_of(int phase)
 	return i;
 }
 
+const char *figures_phase_of(const struct controller *controller, const struct slot *slot)
+{
+	return phases[place_of(phase_of(controller, slot))].name;
+}
+
 void controller_figures(const struct controller *controller, struct controller_figures *figures)
 {
 	const struct membership *members = &controller->members;

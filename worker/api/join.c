@@ -280,6 +280,7 @@ int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *erro
 	if (rc)
 		return rc;
 	worker->stage = STAGE_JOINED;
+	worker_is_between(worker, false);
 	log_plan(worker);
 	return 0;
 }
@@ -330,6 +331,7 @@ int join_pause(struct weft_worker *worker, const struct stop *stop, struct error
 	if (numbered.number)
 		rc = control_paused(worker->control, &numbered, error);
 	worker->pausing = !rc;
+	activity_is(&worker->health.activity, ACTIVITY_PAUSED, stop->next);
 	return rc;
 }
 
@@ -365,6 +367,7 @@ int join_again(struct weft_worker *worker, bool block, struct error *error)
 			return WEFT_AGAIN;
 	} while (request != CONTROL_RUN);
 	worker->pausing = false;
+	worker_is_between(worker, false);
 	log_plan(worker);
 	return take_plan(worker, error);
 }

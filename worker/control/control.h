@@ -37,8 +37,9 @@ struct control_options {
 /* Creates the socket. ERROR_CONFIG: no socket can have the address, or the key file is not good. */
 int control_open(struct control **control, const struct control_options *options,
 		 struct error *error);
-/* What to wake when the job fails; outlives the control. Before it starts. */
-void control_attach(struct control *control, struct transport_domain *domain);
+/* What to wake when the job fails, and what to tell people with each heartbeat; both outlive the control. Before it starts. */
+struct activity_board;
+void control_attach(struct control *control, struct transport_domain *domain, struct activity_board *activity);
 /* Makes the core and starts the thread. What `options` points at must outlive the control. */
 int control_start(struct control *control, const struct worker_core_options *options,
 		  struct error *error);
