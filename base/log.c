@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/json_write.h"
 #include "base/plain.h"
+#include "base/trouble.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -209,6 +210,19 @@ static size_t format_line(const struct log_record *record, char out[LOG_LINE_BYT
 				record->message);
 }
 
+static bool put_in_file(const char *line, size_t bytes)
+{
+	ssize_t n = write(state.file, line, bytes);
+
+	if (n == (ssize_t)bytes) {
+		trouble_over(TROUBLE_LOG);
+		return true;
+	}
+	trouble_set(TROUBLE_LOG, "lines of its log are lost (WEFT_LOG_FILE): %s",
+		    strerrordesc_np(n < 0 ? errno : ENOSPC));
+	return false;
+}
+
 /* False: the file did not take it. What stderr does not take, its writer counts. */
 static bool put_line(const struct log_record *record)
 {
@@ -216,7 +230,7 @@ static bool put_line(const struct log_record *record)
 	size_t bytes = format_line(record, line);
 
 	if (state.file >= 0)
-		return write(state.file, line, bytes) == (ssize_t)bytes;
+		return put_in_file(line, bytes);
 	log_writer_put(line, bytes);
 	return true;
 }

@@ -79,8 +79,7 @@ static ssize_t offer(const char *data, size_t bytes, bool may_wait)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		n = 0;
 	if (n < 0)
-		trouble_set(TROUBLE_LOG,
-			    "lines of its log are lost (standard error, or WEFT_LOG_FILE): %s",
+		trouble_set(TROUBLE_LOG, "lines of its log are lost (standard error): %s",
 			    strerrordesc_np(errno));
 	else if (n > 0)
 		trouble_over(TROUBLE_LOG);

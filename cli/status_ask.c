@@ -126,10 +126,13 @@ int asker_ask(struct asker *asker, struct message *report, struct error *error)
 
 	for (;;) {
 		uint64_t now = clock_ms(), drained;
+		struct error why;
 		int rc;
 
-		if (dealer_news(asker->dealer, &asker->why))
-			asker->unreached = asker->why.code != ERROR_NONE;
+		if (dealer_news(asker->dealer, &why)) {
+			asker->unreached = why.code != ERROR_NONE;
+			asker->why = why;
+		}
 		if (now >= end)
 			return late(asker, error);
 		if (now >= asks) {

@@ -23,6 +23,7 @@
 
 #define WAIT_MS	     1000 /* others have waited so long before anybody is named for it */
 #define BUSY_MS	     50	  /* a NIC was busy so long before its rate means something */
+#define SIGNALS	     1000 /* who carries less than one in so many of the most carries signals alone */
 #define SLOW_PARTS   4	  /* a rate of less than one in so many of the median is slow */
 #define BEATS_MISSED 2
 
@@ -380,8 +381,26 @@ static const struct report_member *was(const struct looking *looking,
 	return looking->before ? status_find(looking->before, one->who) : NULL;
 }
 
+static uint64_t most_carried(const struct message_report *report)
+{
+	uint64_t most = 0;
+
+	for (size_t i = 0; i < report->member_count; i++)
+		for (size_t n = 0; n < report->members[i].activity.nic_count; n++)
+			if (report->members[i].activity.nics[n].bytes > most)
+				most = report->members[i].activity.nics[n].bytes;
+	return most;
+}
+
+/* Signals are small, and so is their rate. All who carry weights carry their share of each update, however slow they are. */
+static uint64_t rate_of(struct looking *looking, const struct report_member *one,
+			const struct nic_traffic *nic, uint64_t most)
+{
+	return nic->bytes < most / SIGNALS ? 0 : status_nic_rate(was(looking, one), nic);
+}
+
 /* The median of the rates that are known; 0: there are not two. */
-static uint64_t median(struct looking *looking)
+static uint64_t median(struct looking *looking, uint64_t most)
 {
 	const struct message_report *now = looking->now;
 	ARRAY(uint64_t) rates = {0};
@@ -391,7 +410,7 @@ static uint64_t median(struct looking *looking)
 		const struct report_member *one = &now->members[i];
 
 		for (size_t n = 0; n < one->activity.nic_count; n++) {
-			uint64_t of = status_nic_rate(was(looking, one), &one->activity.nics[n]);
+			uint64_t of = rate_of(looking, one, &one->activity.nics[n], most);
 
 			if (of && !array_add(&rates, of))
 				looking->failed = true;
@@ -408,7 +427,7 @@ static uint64_t median(struct looking *looking)
 static void slow(struct looking *looking)
 {
 	const struct message_report *now = looking->now;
-	uint64_t middle = median(looking);
+	uint64_t most = most_carried(now), middle = median(looking, most);
 	char who[STATUS_WHO_BYTES];
 
 	for (size_t i = 0; middle && i < now->member_count; i++) {
@@ -416,7 +435,7 @@ static void slow(struct looking *looking)
 
 		for (size_t n = 0; n < one->activity.nic_count; n++) {
 			const struct nic_traffic *nic = &one->activity.nics[n];
-			uint64_t of = status_nic_rate(was(looking, one), nic);
+			uint64_t of = rate_of(looking, one, nic, most);
 
 			if (of && of < middle / SLOW_PARTS)
 				NAME(looking, true, one,

@@ -3,7 +3,7 @@
  * status.h -- what people see of a running job (`weft status`): what each worker says of itself with its heartbeats, and
  * the controller's answer to whoever asks. Nothing here decides anything: a job whose activity is lost runs as well.
  *
- *   worker ── activity ──► controller: the last one of each ──► report ──► weft status, which judges (cli/status_why.h)
+ *   worker ── activity ──► controller: the last one of each ──► report ──► weft status, which judges (cli/status.h)
  *
  * Times are durations, of the clock of who says them. None of it holds a key, an rkey or an address of memory.
  */
