@@ -18,6 +18,7 @@ struct controller_figures {
 		uint32_t in[FIGURES_PHASES];    /* ranks in each phase */
 		uint64_t oldest, newest;        /* version of those who are here; 0: nobody is, or has none */
 		uint64_t heard_ms;              /* when the one who is silent longest was heard; 0: nobody is here */
+		uint64_t slowest_us;            /* longest last update; of a trainer without the wait for ranks; 0: none yet */
 		struct code_counts losses;
 	} of[ROLE_COUNT];
 	struct code_counts failures;            /* of the job */

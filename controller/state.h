@@ -203,6 +203,8 @@ void status_note(struct controller *controller, const struct slot *slot, const s
 void status_version(struct controller *controller, const struct slot *slot);
 /* There may be another plan: in the step that planned, which may take long. */
 void status_plan(struct controller *controller);
+/* What that one's last update took, as figures.h has it; 0: it has not said. */
+uint64_t status_last_us(const struct controller *controller, const struct slot *slot);
 void status_answer(struct controller *controller, const char *peer, const struct message *message);
 
 /* members.c */

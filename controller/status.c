@@ -68,6 +68,18 @@ void status_activity(struct controller *controller, struct slot *slot, struct me
 			: 0;
 }
 
+uint64_t status_last_us(const struct controller *controller, const struct slot *slot)
+{
+	const struct seen *seen = seen_of(controller, slot);
+	const struct update_clocks *last = &seen->activity.last;
+
+	if (!is_of(seen, slot))
+		return 0;
+	if (slot->who.role == ROLE_INFERENCE)
+		return last->update_us;
+	return last->update_us > last->wait_us ? last->update_us - last->wait_us : 0;
+}
+
 void status_version(struct controller *controller, const struct slot *slot)
 {
 	seen_of(controller, slot)->version_ms = controller->now_ms;
