@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What --help of the programs says, taken apart: manual pages (manual.py) and completion (completion.py) are made of it when weft is
-built, so that both know every command and every option of that build, and nobody writes them down twice."""
+"""What --help of the programs says, taken apart: manual pages (manual.py) and completion (completion.py) are made of it when weft
+is built, so that both know every command and every option of that build, and nobody writes them down twice."""
 import dataclasses
 import json
 import os
@@ -11,7 +11,8 @@ import subprocess
 PROGRAMS = ("weft", "weft-controller", "weft-worker")
 # argp folds no line at this width; one that is folded cannot be told from two
 WIDE = {"ARGP_HELP_FMT": "rmargin=9999", "LC_ALL": "C", "PATH": os.environ.get("PATH", "/usr/bin:/bin")}
-OPTION = re.compile(r" {2,6}(?:-(?P<letter>\S)(?:, )?)?(?:--(?P<name>[a-z][a-z0-9-]*)(?:=(?P<argument>\S+))?)?(?: +(?P<text>\S.*)|\s*)")
+OPTION = re.compile(r" {2,6}(?:-(?P<letter>\S)(?:, )?)?"
+                    r"(?:--(?P<name>[a-z][a-z0-9-]*)(?:=(?P<argument>\S+))?)?(?: +(?P<text>\S.*)|\s*)")
 # an argument that takes one of few words, where the text lists them: "json, csv or html", "greedy (default), lpt"
 WORD = re.compile(r"[a-z][a-z0-9-]*(?::[A-Z])?")
 LISTED = {"NAME", "KIND", "WHO", "WHAT", "ROLE", "WHERE", "FORM", "NAME|LIST", "LIST", "STATE"}
@@ -72,13 +73,15 @@ def listed_words(text):
 
 
 def said_by(folder, words):
+    """What a program says to those words on standard output."""
     program = pathlib.Path(folder) / words[0]
+    command = f"{program} {' '.join(words[1:])}"
     try:
-        done = subprocess.run([str(program), *words[1:], "--help"], env=WIDE, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([str(program), *words[1:]], env=WIDE, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unreadable(f"{program} --help cannot be run: {error}; build weft first") from error
+        raise Unreadable(f"{command} cannot be run: {error}; build weft first") from error
     if done.returncode or not done.stdout:
-        raise Unreadable(f"`{' '.join(words)} --help` ended with {done.returncode} and {len(done.stdout)} bytes: {done.stderr.strip()[-300:]}")
+        raise Unreadable(f"`{command}` ended with {done.returncode} and {len(done.stdout)} bytes: {done.stderr.strip()[-300:]}")
     return done.stdout
 
 
@@ -108,7 +111,8 @@ def parse(words, what, text):
         usages.append((match[1] or "").strip())
         lines.pop(0)
     if not usages:
-        raise Unreadable(f"`{' '.join(words)} --help` begins with '{lines[0] if lines else ''}', not with 'Usage: {' '.join(words)}'")
+        first = lines[0] if lines else ""
+        raise Unreadable(f"`{' '.join(words)} --help` begins with '{first}', not with 'Usage: {' '.join(words)}'")
     command = Command(list(words), what, usages, [], [], [])
     for block in blocks_of(lines):
         heading = ""
@@ -140,13 +144,13 @@ def first_line(command):
 
 def read_all(folder):
     """[(words, what)] of `weft --help` as commands, then those of the other programs."""
-    rows = re.findall(r"^  ([a-z][a-z-]*) +([a-z-]*)  +(\S.*)$", said_by(folder, ["weft"]), re.M)
+    rows = re.findall(r"^  ([a-z][a-z-]*) +([a-z-]*)  +(\S.*)$", said_by(folder, ["weft", "--help"]), re.M)
     if not rows:
         raise Unreadable("`weft --help` lists no command: its form has changed")
-    commands = [parse(words, what, said_by(folder, words))
+    commands = [parse(words, what, said_by(folder, [*words, "--help"]))
                 for noun, verb, what in rows for words in [["weft", noun, *[verb] * bool(verb)]]]
     for program in PROGRAMS[1:]:
-        command = parse([program], "", said_by(folder, [program]))
+        command = parse([program], "", said_by(folder, [program, "--help"]))
         command.what = first_line(command)
         commands.append(command)
     return commands
@@ -154,9 +158,7 @@ def read_all(folder):
 
 def models_of(folder):
     """The built-in models: they complete where a model is asked for."""
-    done = subprocess.run([str(pathlib.Path(folder) / "weft"), "model", "list", "--json"], env=WIDE, capture_output=True, text=True,
-                          timeout=60, check=False)
-    names = [json.loads(line)["name"] for line in done.stdout.splitlines()]
-    if done.returncode or not names:
-        raise Unreadable(f"`weft model list --json` ended with {done.returncode} and {len(names)} models: {done.stderr.strip()[-300:]}")
+    names = [json.loads(line)["name"] for line in said_by(folder, ["weft", "model", "list", "--json"]).splitlines()]
+    if not names:
+        raise Unreadable("`weft model list --json` lists no model")
     return names

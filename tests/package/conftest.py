@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -26,4 +27,26 @@ def made():
     """What the build of the programs under test has made of their --help."""
     folder = BIN / "manual"
     assert (folder / "made").exists(), f"{folder} is missing: build with -DWEFT_MANUAL=ON, and with Python 3"
+    return folder
+
+
+PACKAGE = ROOT / "build" / "package"
+DEBS = {"library": "libweft0.2", "development": "libweft-dev", "tools": "weft"}
+VERSION = re.search(r"project\(weft VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+
+
+@pytest.fixture(scope="session")
+def debs():
+    """{component: its package}, as ./bootstrap package makes them."""
+    found = {component: sorted(PACKAGE.glob(f"{name}_*.deb")) for component, name in DEBS.items()}
+    assert all(len(paths) == 1 for paths in found.values()), f"{PACKAGE} has not one package of each: run ./bootstrap package"
+    return {component: path for component, (path,) in found.items()}
+
+
+@pytest.fixture(scope="session")
+def root(debs, tmp_path_factory):
+    """All packages unpacked into one folder, as a machine's root has them."""
+    folder = tmp_path_factory.mktemp("root")
+    for path in debs.values():
+        run("dpkg-deb", "-x", path, folder)
     return folder

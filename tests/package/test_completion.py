@@ -17,7 +17,8 @@ POLICIES = "greedy round-robin round-robin-affinity prefix first-holder modulo h
 
 def bash(made, folder, *words):
     """What bash's function offers for the last word."""
-    script = ('source "$1"; shift; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); name=${1//-/_}; compopt() { :; }; "_$name"; printf "%s\\n" "${COMPREPLY[@]}"')
+    script = ('source "$1"; shift; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); name=${1//-/_}; compopt() { :; }; '
+              '"_$name"; printf "%s\\n" "${COMPREPLY[@]}"')
     said = run("bash", "-u", "-c", script, "bash", made / "completion" / "bash" / words[0], *words, cwd=folder)
     return said.split()
 
@@ -131,7 +132,8 @@ KEYS = [
 
 @pytest.mark.parametrize("keys, expected", KEYS, ids=[keys.replace("\t", "TAB") for keys, _ in KEYS])
 def test_bash__completes_what_is_typed(made, folder, keys, expected):
-    lines = ["PS1='$ '", "bind 'set enable-bracketed-paste off'", *[f"source '{path}'" for path in (made / "completion/bash").iterdir()]]
+    lines = ["PS1='$ '", "bind 'set enable-bracketed-paste off'",
+             *[f"source '{path}'" for path in (made / "completion/bash").iterdir()]]
     typed(["bash", "--norc", "--noprofile", "-i"], {}, lines, keys, expected, folder)
 
 
