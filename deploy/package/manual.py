@@ -16,6 +16,7 @@ import time
 
 import help_text
 
+DOCUMENTS = ".PP\nDocuments that are named as docs/.. lie in the folder share/doc/weft below the prefix, of packages /usr.\n"
 EXAMPLE = ".PP\n.RS 4\n.nf\n{}\n.fi\n.RE\n"
 
 
@@ -94,7 +95,8 @@ def page(command, version, date, others):
     for title, options in command.groups:
         text += f".SS {roff(title)}\n" if title else ".SS Others\n" if options is not command.groups[0][1] else ""
         text += "".join(option_entry(option) for option in options)
-    return text + sections_after(command) + see_also(others)
+    text += sections_after(command) + see_also(others)
+    return text + (DOCUMENTS if "docs/" in text else "")
 
 
 def overview(commands, what, version, date):

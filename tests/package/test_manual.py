@@ -75,6 +75,17 @@ def test_pages__name_pages_that_exist(made):
         assert set(names) - {"-".join(words) for words in WORDS} == set()
 
 
+def test_pages__that_name_a_document_say_where_documents_lie_and_it_is_one(made):
+    named = 0
+    for words in WORDS:
+        text = shown(page(made, words))
+        documents = set(re.findall(r"docs/[\w-]+\.md", text))
+        assert [name for name in documents if not (ROOT / name).exists()] == []
+        assert ("share/doc/weft" in text) == bool(documents), words
+        named += len(documents)
+    assert named > 20
+
+
 def test_pages__are_the_same_bytes_again_with_the_date_of_SOURCE_DATE_EPOCH(tmp_path):
     for name in ("one", "two"):
         run(ROOT / "deploy/package/manual.py", BIN, "1.2.3", "Moves weights", tmp_path / name, env={"SOURCE_DATE_EPOCH": "86400"})
