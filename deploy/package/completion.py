@@ -18,7 +18,8 @@ MODELS = {"MODEL", "M"}
 
 BASH = r"""# Completion of @NAME@ for bash, made from --help by deploy/package/completion.py.
 
-# options | option=kind or words .. | kinds of operands; kinds are :file, :folder, :none, or the words themselves
+# options | option=kind or words .. | kinds of operands; kinds are :file, :folder, :none, or the words themselves;
+# behind the last one :more says that others may follow it
 declare -gA @TABLE@=(
 @ROWS@
 )
@@ -69,6 +70,9 @@ declare -gA @TABLE@=(
 		fi
 	done
 	IFS=' ' read -ra rest <<<"$value"
+	if [[ $value == *" :more" ]] && ((operand >= ${#rest[@]} - 2)); then
+		operand=$((${#rest[@]} - 2))
+	fi
 	_@FUNCTION@_kind "${rest[operand]:-:none}" "$current"
 }
 
@@ -151,7 +155,8 @@ def bash(name, commands, models):
             nouns.setdefault(tuple(words[:depth]), []).append(words[depth])
         options = [name for option in command.options for name in names_of(option)]
         pairs = [f"{name}={option_kind(option, models)}" for option in command.options if option.argument for name in option.names]
-        rows.append(bash_row(words, options, pairs, [kind_of(operand, [], models) for operand in command.operands]))
+        operands = [kind_of(operand, [], models) for operand in command.operands]
+        rows.append(bash_row(words, options, pairs, operands + [":more"] * bool(operands and command.repeats)))
     for words, following in nouns.items():
         own = ["--help", "--version"] if len(words) == 1 else ["--help"]
         rows.append(bash_row(list(words), own, [], [",".join(dict.fromkeys(following))]))
@@ -190,7 +195,8 @@ def zsh_specs(command, models):
             sign = ("=" if name.startswith("--") else "+") if option.argument else ""
             yield quoted(f"{'(' + ' '.join(others) + ')' if others else ''}{name}{sign}[{zsh_text(option.text)}]{end}")
     for place, operand in enumerate(command.operands, 1):
-        yield quoted(f"{place}:{operand}:{zsh_action(kind_of(operand, [], models))}")
+        more = command.repeats and place == len(command.operands)
+        yield quoted(f"{'*' if more else place}:{operand}:{zsh_action(kind_of(operand, [], models))}")
 
 
 def zsh_lines(command, models, indent):

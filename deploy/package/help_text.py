@@ -62,6 +62,11 @@ class Command:
         plain = re.sub(r"\[OPTION\.\.\.\]", "", self.usages[0])
         return [word for word in re.findall(r"[A-Z][A-Z_]*", re.sub(r"--?[a-z-]+[ =]?[A-Z]*", "", plain))]
 
+    @property
+    def repeats(self):
+        """Whether more may follow that are as the last operand: FILE.. ."""
+        return re.sub(r"\[OPTION\.\.\.\]", "", self.usages[0]).rstrip("]").endswith("..")
+
 
 def listed_words(text):
     plain = re.sub(r"\([^()]*\)", "", text)

@@ -7,6 +7,7 @@ import select
 import subprocess
 import time
 
+import completion
 import help_text
 import pytest
 from conftest import BIN, run
@@ -69,6 +70,16 @@ def test_bash__offers_every_long_option_of_every_command(made, folder):
 ])
 def test_bash__offers_what_may_stand_there(made, folder, words, offered):
     assert sorted(bash(made, folder, *words)) == sorted(offered)
+
+
+def test_bash__offers_files_for_every_operand_where_more_may_follow(tmp_path, folder):
+    said = "Usage: weft join [OPTION...] MODEL FILE..\nJoins.\n\n      --help    Give this help list\n"
+    made = completion.bash("weft", [help_text.parse(["weft", "join"], "joins", said)], ["Qwen"])
+    (tmp_path / "completion/bash").mkdir(parents=True)
+    (tmp_path / "completion/bash/weft").write_text(made)
+    assert bash(tmp_path, folder, "weft", "join", "Q") == ["Qwen"]
+    for before in (["Qwen"], ["Qwen", "plan.json"], ["Qwen", "plan.json", "plan.json"]):
+        assert sorted(bash(tmp_path, folder, "weft", "join", *before, "pl")) == ["plan.json", "plans"]
 
 
 def test_values__that_are_offered_are_taken_by_the_program():
