@@ -84,6 +84,21 @@ def scopes(packages):
     return found
 
 
+def carried_component(name, data):
+    """A library that auditwheel put into the wheel, under its name with a sum in it, and the package that it is a copy of."""
+    file = pathlib.PurePath(name).name
+    made = {"type": "library", "bom-ref": f"wheel:{file}", "name": file, "scope": "required", "description": "carried by the wheel",
+            "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(data).hexdigest()}]}
+    plain = re.sub(r"-[0-9a-f]{8}(?=\.)", "", file)
+    done = subprocess.run(["dpkg", "-S", f"*/{plain}"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {**made, "description": f"carried by the wheel; {plain} is of no package on the machine that made this"}
+    package = done.stdout.split(":")[0]
+    version = said_by("dpkg-query", "-W", "-f", "${Version}\n", package).split("\n")[0]
+    return {**made, "version": version, "description": f"carried by the wheel: of Debian's {package}",
+            "licenses": licences_of(package)}
+
+
 def wheel_components(wheel):
     """(the wheel, what it carries and needs)."""
     with zipfile.ZipFile(wheel) as archive:
@@ -91,10 +106,8 @@ def wheel_components(wheel):
         (metadata,) = [name for name in names if name.endswith(".dist-info/METADATA")]
         lines = archive.read(metadata).decode().split("\n\n")[0]
         version = re.search(r"(?m)^Version: (.+)$", lines)[1]
-        carried = [{"type": "library", "bom-ref": f"wheel:{pathlib.PurePath(name).name}", "name": pathlib.PurePath(name).name,
-                    "description": "carried by the wheel",
-                    "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(archive.read(name)).hexdigest()}]}
-                   for name in names if re.search(r"\.libs/.*\.so", name)]
+        libraries = [name for name in names if re.search(r"\.libs/.*\.so", name)]
+        carried = [carried_component(name, archive.read(name)) for name in libraries]
     required = [{"type": "library", "bom-ref": f"pypi:{name}", "name": name, "scope": "required",
                  "description": "of the Python package", "purl": f"pkg:pypi/{name.lower()}"}
                 for name in re.findall(r"(?m)^Requires-Dist: ([\w.-]+)[^;\n]*$", lines)]

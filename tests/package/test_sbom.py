@@ -103,12 +103,17 @@ def test_sbom__of_a_wheel_has_what_it_carries_and_needs(debs, tmp_path):
     wheel = tmp_path / "weft-1.0-py3-none-linux_x86_64.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("weft-1.0.dist-info/METADATA", "Name: weft\nVersion: 1.0\nRequires-Dist: cffi>=1.15\n\nText.\n")
-        archive.writestr("weft.libs/libzmq-1234.so.5", "bytes")
+        archive.writestr("weft.libs/libzmq-01234567.so.5", "bytes")
+        archive.writestr("weft.libs/libnone-01234567.so.5", "bytes")
     run(ROOT / "deploy/package/sbom.py", PACKAGE, tmp_path / "made.json", wheel)
     run(PYTHON, "-c", VALIDATE, tmp_path / "made.json")
     made = json.loads((tmp_path / "made.json").read_text())
     needs = {row["ref"]: row["dependsOn"] for row in made["dependencies"]}
-    assert needs["weft:wheel"] == ["pypi:cffi", "wheel:libzmq-1234.so.5"] and by_name(made)["cffi"]["purl"] == "pkg:pypi/cffi"
+    assert needs["weft:wheel"] == ["pypi:cffi", "wheel:libnone-01234567.so.5", "wheel:libzmq-01234567.so.5"]
+    components = by_name(made)
+    assert components["cffi"]["purl"] == "pkg:pypi/cffi" and "of no package" in components["libnone-01234567.so.5"]["description"]
+    copy, original = components["libzmq-01234567.so.5"], components["libzmq5"]
+    assert (copy["version"], copy["licenses"]) == (original["version"], original["licenses"])
 
 
 def test_sbom__without_packages_says_how_to_make_them(tmp_path):
