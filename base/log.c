@@ -5,6 +5,7 @@
 #include "base/log_format.h"
 #include "base/log_repeat.h"
 #include "base/plain.h"
+#include "base/trouble.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -205,6 +206,19 @@ static size_t format_line(const struct log_record *record, char out[LOG_LINE_BYT
 					: log_format_text(record, out);
 }
 
+static bool put_in_file(const char *line, size_t bytes)
+{
+	ssize_t n = write(state.file, line, bytes);
+
+	if (n == (ssize_t)bytes) {
+		trouble_over(TROUBLE_LOG);
+		return true;
+	}
+	trouble_set(TROUBLE_LOG, "lines of its log are lost (WEFT_LOG_FILE): %s",
+		    strerrordesc_np(n < 0 ? errno : ENOSPC));
+	return false;
+}
+
 /* False: the file did not take it. What stderr does not take, its writer counts. */
 static bool put_line(const struct log_record *record)
 {
@@ -212,7 +226,7 @@ static bool put_line(const struct log_record *record)
 	size_t bytes = format_line(record, line);
 
 	if (state.file >= 0)
-		return write(state.file, line, bytes) == (ssize_t)bytes;
+		return put_in_file(line, bytes);
 	log_writer_put(line, bytes);
 	return true;
 }

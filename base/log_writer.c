@@ -4,6 +4,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/threads.h"
+#include "base/trouble.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -77,6 +78,11 @@ static ssize_t offer(const char *data, size_t bytes, bool may_wait)
 		n = write_once_more_opened(fd, data, bytes, may_wait);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		n = 0;
+	if (n < 0)
+		trouble_set(TROUBLE_LOG, "lines of its log are lost (standard error): %s",
+			    strerrordesc_np(errno));
+	else if (n > 0)
+		trouble_over(TROUBLE_LOG);
 	errno = before; /* who logs may be about to tell of it */
 	return n;
 }

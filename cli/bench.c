@@ -3,6 +3,7 @@
 
 #include "cli/bench_copy.h"
 #include "cli/bench_judge.h"
+#include "cli/bench_measured.h"
 #include "cli/bench_report.h"
 #include "cli/bench_write.h"
 #include "cli/children.h"
@@ -172,7 +173,9 @@ int bench_update_run(const struct bench_options *options, struct error *error)
 				    "--infer",	options->infer_text,
 				    "--policy", options->policy,
 				    "--order",	options->order,
+				    NULL,	NULL,
 				    NULL};
+	char *plan = NULL;
 	uint32_t workers = options->train.world + infer_ranks(&options->infer), disturbed = 0;
 	struct children children;
 	struct bench_shared *shared;
@@ -184,6 +187,14 @@ int bench_update_run(const struct bench_options *options, struct error *error)
 		return error_set(error, ERROR_MEMORY, "no memory to share between the processes");
 	shared->parties = workers + 1;
 	rc = children_open(&children, workers + 1, &shared->aborted, error);
+	if (rc == 0)
+		rc = bench_measured_open(shared, options, error);
+	if (rc == 0 && options->report) {
+		plan = bench_measured_plan(options);
+		controller[10] = "--dump";
+		controller[11] = plan;
+		rc = plan ? 0 : memory_error(error, "naming the plan", 0);
+	}
 	if (rc == 0)
 		rc = children_controller(&children, controller, shared->controller,
 					 sizeof(shared->controller), error);
@@ -200,9 +211,13 @@ int bench_update_run(const struct bench_options *options, struct error *error)
 		rc = run_rounds(shared, options, &children, &disturbed, error);
 	if (rc == 0)
 		rc = children_wait(&children, error);
+	if (rc == 0 && options->report)
+		rc = bench_measured_write(shared, options, error);
 	if (rc == 0)
 		bench_report_end(shared, options, disturbed);
 	children_close(&children);
+	bench_measured_close(shared, options);
+	memory_free(plan);
 	munmap(shared, sizeof(*shared));
 	return rc;
 }
@@ -277,6 +292,9 @@ static const struct verb_option rows[] = {
 	 VERB_TEXT, AT(nic)},
 	{"infer-nic", 0, "NICS", "of the inference ranks (default: as --nic)", VERB_TEXT,
 	 AT(infer_nic)},
+	{"report", 0, "FILE.html",
+	 "the routing report of the plan, with what each rank took (docs/routing.md)", VERB_TEXT,
+	 AT(report)},
 	{"json", 0, NULL, "one object a line", VERB_FLAG, AT(json)},
 	{0},
 };

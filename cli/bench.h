@@ -25,6 +25,7 @@ struct bench_options {
 	const char *nic, *infer_nic; /* of the trainers; of the inference ranks, NULL: the same */
 	const char *replica;         /* of the trainers; NULL: weft's default */
 	const char *memory, *stage;  /* as weft_options has them; NULL: the host's */
+	const char *report;          /* a page of the plan and of what was measured; NULL: none */
 	struct train_spec train;
 	struct infer_spec infer;
 	uint32_t updates, warmup;
@@ -47,6 +48,7 @@ struct bench_shared {
 	_Atomic uint64_t opened_ns;     /* when the last gate opened */
 	_Atomic uint64_t last_done_ns;  /* latest end of a copy or of a publish, this phase */
 	char controller[64];
+	double *seconds;                /* with a report: of each worker, trainers first, each timed update */
 	struct bench_work work[BENCH_STAGES];
 	_Atomic uint64_t direct, mapped, packed, landed; /* pieces of all updates, by the path they took */
 	_Atomic uint32_t failing;       /* taken by the first process that fails */

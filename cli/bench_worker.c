@@ -7,6 +7,7 @@
 #include "cli/bench.h"
 
 #include "cli/bench_contents.h"
+#include "cli/bench_measured.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "worker/api/weft_play.h"
@@ -329,6 +330,7 @@ static int run_trainer(struct bench_shared *shared, const struct bench_options *
 		if (!bench_gate(shared, NULL, NULL))
 			break;
 		rc = trainer_update(&trainer, round + 1, error);
+		bench_measured_note(shared, options, rank, round);
 		if (round + 1 == options->warmup + options->updates)
 			count_pieces(shared, trainer.worker);
 		if (rc || !bench_gate(shared, NULL, NULL))
@@ -370,6 +372,7 @@ static int run_inference(struct bench_shared *shared, const struct bench_options
 				goto out;
 		rc = weft_update_wait(worker, round + 1, 0, NULL, error);
 		done_now(shared);
+		bench_measured_note(shared, options, options->train.world + rank, round);
 		if (rc || !bench_gate(shared, NULL, NULL) || !bench_gate(shared, NULL, NULL))
 			break;
 		if (round + 1 == rounds && bench_compare(shared, options, worker, rank, rounds,

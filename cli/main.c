@@ -16,9 +16,8 @@
 #include <unistd.h>
 
 static const struct command *const tables[] = {
-	model_commands,	  checkpoint_commands, route_commands,
-	bench_commands,	  doctor_commands,     key_commands,
-	explain_commands, trace_commands,      NULL};
+	model_commands, checkpoint_commands, route_commands,   bench_commands, doctor_commands,
+	key_commands,	status_commands,     explain_commands, trace_commands, NULL};
 
 int command_fail(const struct error *error)
 {

@@ -73,7 +73,7 @@ struct command {
 
 /* One per file of cli/; ends with a row of zeros. */
 extern const struct command model_commands[], checkpoint_commands[], route_commands[],
-	bench_commands[], doctor_commands[], key_commands[], explain_commands[], trace_commands[];
+	bench_commands[], doctor_commands[], key_commands[], status_commands[], explain_commands[], trace_commands[];
 
 /* Shared by all: prints "weft: WEFT-Ennn <words>: <message>" to stderr, returns exit code. */
 int command_fail(const struct error *error);

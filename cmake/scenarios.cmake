@@ -9,4 +9,4 @@ const unsigned char scenario_published_json[] = {@bytes@};
 const size_t scenario_published_bytes = sizeof(scenario_published_json);
 " @ONLY)
 list(APPEND WEFT_SOURCES ${CMAKE_CURRENT_BINARY_DIR}/published_json.c)
-install(FILES ${published} DESTINATION ${CMAKE_INSTALL_DATADIR}/weft/scenarios)
+install(FILES ${published} DESTINATION ${CMAKE_INSTALL_DATADIR}/weft/scenarios COMPONENT tools)

@@ -218,7 +218,7 @@ int controller_new(struct controller **out, const struct controller_options *opt
 						infer_ranks(&options->infer)))
 		rc = memory_is_out(error);
 	controller->pause.slots = memory_zalloc(controller->members.count, sizeof(struct paused));
-	if (!controller->pause.slots)
+	if (!controller->pause.slots || !status_init(controller))
 		rc = memory_is_out(error);
 	if (!rc)
 		rc = choose_routing(controller, error);
@@ -244,6 +244,7 @@ void controller_free(struct controller **out)
 	array_free(&controller->departures);
 	array_free(&controller->dismissed);
 	memory_free(controller->pause.slots);
+	status_fini(controller);
 	membership_fini(&controller->members);
 	array_free(&controller->formers);
 	memory_free(controller->job);
@@ -252,15 +253,11 @@ void controller_free(struct controller **out)
 }
 
 static message_handler *const handlers[MESSAGE_TYPE_COUNT] = {
-	[MESSAGE_DECLARE] = declarations_take,
-	[MESSAGE_LAYOUT] = declarations_body,
-	[MESSAGE_HOLDING] = declarations_body,
-	[MESSAGE_ENDPOINTS] = exchange_endpoints,
-	[MESSAGE_CONNECTED] = exchange_connected,
-	[MESSAGE_FAILURE] = losses_report,
-	[MESSAGE_LEAVE] = members_leave,
-	[MESSAGE_HEARTBEAT] = members_heartbeat,
-	[MESSAGE_DROP] = losses_drop,
+	[MESSAGE_DECLARE] = declarations_take,	  [MESSAGE_LAYOUT] = declarations_body,
+	[MESSAGE_HOLDING] = declarations_body,	  [MESSAGE_ENDPOINTS] = exchange_endpoints,
+	[MESSAGE_CONNECTED] = exchange_connected, [MESSAGE_FAILURE] = losses_report,
+	[MESSAGE_LEAVE] = members_leave,	  [MESSAGE_HEARTBEAT] = members_heartbeat,
+	[MESSAGE_ACTIVITY] = status_activity,	  [MESSAGE_DROP] = losses_drop,
 	[MESSAGE_PAUSED] = returns_paused,
 };
 
@@ -328,6 +325,11 @@ static void received(struct controller *controller, const struct controller_even
 	const char *peer = event->peer;
 	struct slot *slot;
 
+	if (message->type ==
+	    MESSAGE_ASK) { /* of whatever job, and with whatever key the gate let in */
+		status_answer(controller, peer, message);
+		return;
+	}
 	if (strcmp(message->job, controller->job) != 0) {
 		other_job(controller, peer, message);
 		return;
@@ -425,6 +427,7 @@ static void plan(struct controller *controller)
 		return;
 	controller->planning = true;
 	exchange_begin(controller);
+	status_plan(controller);
 }
 
 static void tick(struct controller *controller)

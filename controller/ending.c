@@ -89,6 +89,7 @@ void ending_fail(struct controller *controller, const struct slot *blamed, const
 	WEFT_ASSERT_OP(why->code, !=, ERROR_NONE);
 	controller->failure = *why;
 	codes_count(&controller->failures, why->code);
+	status_note(controller, blamed, why);
 	if (blamed)
 		codes_count(&controller->losses[blamed->who.role], why->code);
 	controller->blamed_someone = blamed != NULL;

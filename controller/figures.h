@@ -18,6 +18,7 @@ struct controller_figures {
 		uint32_t in[FIGURES_PHASES];    /* ranks in each phase */
 		uint64_t oldest, newest;        /* version of those who are here; 0: nobody is, or has none */
 		uint64_t heard_ms;              /* when the one who is silent longest was heard; 0: nobody is here */
+		uint64_t slowest_us;            /* longest last update; of a trainer without the wait for ranks; 0: none yet */
 		struct code_counts losses;
 	} of[ROLE_COUNT];
 	struct code_counts failures;            /* of the job */
@@ -25,6 +26,8 @@ struct controller_figures {
 /* One look at every rank. */
 void controller_figures(const struct controller *controller, struct controller_figures *figures);
 const char *figures_phase(uint32_t phase); /* "absent", .. */
+struct slot;
+const char *figures_phase_of(const struct controller *controller, const struct slot *slot);
 const char *figures_state(uint32_t state); /* "gathering", .. in one word */
 
 #endif

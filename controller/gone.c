@@ -307,6 +307,7 @@ void gone_leave(struct controller *controller, const struct slot *blamed, const 
 
 	WEFT_ASSERT(gone_may(controller, blamed));
 	codes_count(&controller->losses[blamed->who.role], why->code);
+	status_note(controller, blamed, why);
 	depart(controller, &departure);
 	for (uint32_t i = 0; i < members->count; i++) {
 		struct slot *slot = &members->slots[i];

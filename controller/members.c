@@ -187,8 +187,10 @@ static void beat(struct controller *controller, const struct slot *slot, uint64_
 
 void members_heartbeat(struct controller *controller, struct slot *slot, struct message *message)
 {
-	if (message->u.heartbeat.version > slot->version)
+	if (message->u.heartbeat.version > slot->version) {
 		slot->version = message->u.heartbeat.version;
+		status_version(controller, slot);
+	}
 	beat(controller, slot, message->u.heartbeat.sequence);
 	if (exchange_has(controller, slot)) {
 		gone_tell(controller, slot, message->u.heartbeat.gone);

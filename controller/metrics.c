@@ -108,6 +108,21 @@ static void put_members(struct page *page, const struct controller_figures *figu
 		page_codes(page, METRIC_LOSSES, role_name(role), &figures->of[role].losses);
 }
 
+/* What was measured beside what the plan says. */
+static void put_slowest(struct page *page, const struct controller_figures *figures,
+			const struct planned *planned)
+{
+	uint64_t trainer_us = figures->of[ROLE_TRAINER].slowest_us;
+
+	for (int role = 0; role < ROLE_COUNT; role++)
+		if (figures->of[role].slowest_us)
+			page_put(page, METRIC_SLOWEST, role_name(role), NULL,
+				 (double)figures->of[role].slowest_us / 1e6);
+	if (planned->there && planned->has_certificate && trainer_us)
+		page_put(page, METRIC_BOUND_SHARE, NULL, NULL,
+			 planned->certificate.bound_seconds * 1e6 / (double)trainer_us);
+}
+
 static void put_plan(struct page *page, const struct planned *planned)
 {
 	const uint64_t *const bytes[ROLE_COUNT] = {
@@ -150,6 +165,7 @@ static void render(void *context, struct text *text)
 	page_put(&page, METRIC_PLANS, NULL, NULL, (double)figures->plans);
 	put_members(&page, figures);
 	put_plan(&page, &metrics->planned);
+	put_slowest(&page, figures, &metrics->planned);
 	page_put(&page, METRIC_REFUSED, NULL, NULL, (double)metrics->refused);
 	page_codes(&page, METRIC_FAILURES, NULL, &figures->failures);
 	pthread_mutex_unlock(&metrics->lock);

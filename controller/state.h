@@ -16,6 +16,7 @@
  *   exchange.c      plan, endpoints, peers, connected, go
  *   ending.c        failure, gathering again, deadlines, exit
  *   view.c          all of it in words
+ *   status.c        and for `weft status`, with what workers say of themselves
  *
  * Below, and without a job: membership.h, epoch.h and the worker.h that both hold.
  */
@@ -96,6 +97,31 @@ struct pause {
 	struct paused *slots;              /* as the membership's */
 };
 
+/* What the process in a slot said last of what it does, for people (status.c). */
+struct seen {
+	uint64_t incarnation;              /* whose that is; 0: nobody's */
+	struct message_activity activity;  /* owned */
+	uint64_t said_ms, version_ms;      /* when it did; and when its version changed */
+	uint64_t bytes_per_second;
+};
+
+/* A loss, or a failure. */
+struct status_event {
+	uint64_t at_ms;
+	struct member who;                 /* rank UINT32_MAX: the job */
+	struct error why;
+};
+
+/* What is shown to whoever asks, beside what is known anyway. */
+struct status {
+	struct seen *seen;                 /* as the membership's slots */
+	ARRAY(struct status_event) events; /* the last LIMIT_EVENTS */
+	uint32_t attempt;                  /* of the plan that follows; 0: none yet */
+	bool planned;                      /* it could be summed */
+	uint64_t *bytes[ROLE_COUNT];       /* of an update, by rank */
+	uint64_t largest_bytes, bound_bytes, predicted_us, bound_us;
+};
+
 struct controller {
 	struct controller_options options; /* job points to a copy */
 	char *job;
@@ -130,6 +156,7 @@ struct controller {
 	ARRAY(struct former) formers;
 	uint64_t noise_ms;                 /* start of the time in which warnings are counted */
 	uint64_t noise;                    /* warnings since then */
+	struct status status;
 	struct code_counts losses[ROLE_COUNT], failures; /* so far, for figures; */
 	uint64_t plans;                    /* and so many plans */
 	bool failed;                       /* DONE: and not in order */
@@ -166,7 +193,19 @@ void controller_exit(struct controller *controller, const struct error *why);
 typedef void message_handler(struct controller *controller, struct slot *slot,
 			     struct message *message);
 message_handler members_heartbeat, members_leave, losses_report, losses_drop, returns_paused, declarations_take,
-	declarations_body, exchange_endpoints, exchange_connected;
+	declarations_body, exchange_endpoints, exchange_connected, status_activity;
+
+/* status.c: what people are shown. Nothing here fails: what has no memory is not shown. */
+bool status_init(struct controller *controller);
+void status_fini(struct controller *controller);
+/* A loss (slot NULL: of the job), or its failure. */
+void status_note(struct controller *controller, const struct slot *slot, const struct error *why);
+void status_version(struct controller *controller, const struct slot *slot);
+/* There may be another plan: in the step that planned, which may take long. */
+void status_plan(struct controller *controller);
+/* What that one's last update took, as figures.h has it; 0: it has not said. */
+uint64_t status_last_us(const struct controller *controller, const struct slot *slot);
+void status_answer(struct controller *controller, const char *peer, const struct message *message);
 
 /* members.c */
 void members_hello(struct controller *controller, const char *peer, struct message *message);

@@ -174,6 +174,11 @@ static uint32_t place_of(int phase)
 	return i;
 }
 
+const char *figures_phase_of(const struct controller *controller, const struct slot *slot)
+{
+	return phases[place_of(phase_of(controller, slot))].name;
+}
+
 void controller_figures(const struct controller *controller, struct controller_figures *figures)
 {
 	const struct membership *members = &controller->members;
@@ -189,10 +194,14 @@ void controller_figures(const struct controller *controller, struct controller_f
 		const struct slot *slot = &members->slots[i];
 		__typeof__(&figures->of[0]) of = &figures->of[slot->who.role];
 		bool first = !of->heard_ms;
+		uint64_t took;
 
 		of->in[place_of(phase_of(controller, slot))]++;
 		if (!slot_serves(slot))
 			continue;
+		took = status_last_us(controller, slot);
+		if (took > of->slowest_us)
+			of->slowest_us = took;
 		if (first || slot->version < of->oldest)
 			of->oldest = slot->version;
 		if (slot->version > of->newest)

@@ -50,6 +50,8 @@ enum metric_type { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
 	X(LEAST,       weft_plan_bound_bytes,            GAUGE,     "",                   "The least that this could be, whatever the plan") \
 	X(PREDICTED,   weft_plan_predicted_seconds,      GAUGE,     "",                   "Time of an update by the plan, if nothing but wires counts; only with a topology") \
 	X(BOUND,       weft_plan_bound_seconds,          GAUGE,     "",                   "The least that this could be, whatever the plan; only with a topology") \
+	X(SLOWEST,     weft_slowest_update_seconds,      GAUGE,     "role",               "Longest last update of any of them; of a trainer without the time until its ranks accept") \
+	X(BOUND_SHARE, weft_update_bound_ratio,          GAUGE,     "",                   "The least time that an update could take over that of the slowest trainer; only with a topology") \
 	X(REFUSED,     weft_refused_connections_total,   COUNTER,   "",                   "Connections to the controller that came to nothing, perhaps for want of the key") \
 	/* of both */                                                                                                     \
 	X(FAILURES,    weft_failures_total,              COUNTER,   "code",               "Failures: of a worker's calls, or of the job, by code")

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/pattern.h"
 #include "base/threads.h"
+#include "base/trouble.h"
 #include "metrics/address.h"
 
 #include <pthread.h>
@@ -117,6 +118,10 @@ static void put_file_or_warn(struct outlet *outlet)
 
 	if (rc && !outlet->failed)
 		log_warn("%s: %s", outlet->file_name, error.text);
+	if (rc)
+		trouble_set(TROUBLE_METRICS, "%s: %s", outlet->file_name, error.text);
+	else
+		trouble_over(TROUBLE_METRICS);
 	outlet->failed = rc != 0;
 }
 

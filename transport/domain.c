@@ -2,6 +2,7 @@
 #include "transport/provider.h"
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "job/transports.h"
@@ -145,6 +146,23 @@ const struct transport_nic *transport_domain_nics(const struct transport_domain 
 {
 	*count = domain->nic_count;
 	return domain->nics;
+}
+
+void transport_domain_traffic(const struct transport_domain *domain, uint32_t nic,
+			      struct transport_traffic *traffic)
+{
+	const struct provider_traffic *of =
+		&(domain->nics_of ? domain->nics_of : domain)->traffic[nic];
+	uint64_t since, now;
+
+	traffic->bytes = atomic_load_explicit(&of->bytes, memory_order_relaxed);
+	traffic->waiting_bytes = atomic_load_explicit(&of->waiting_bytes, memory_order_relaxed);
+	traffic->busy_ns = atomic_load_explicit(&of->busy_ns, memory_order_relaxed);
+	if (!traffic->waiting_bytes)
+		return;
+	since = atomic_load_explicit(&of->busy_since_ns, memory_order_relaxed);
+	now = clock_ns();
+	traffic->busy_ns += now > since ? now - since : 0;
 }
 
 uint32_t transport_domain_members(const struct transport_domain *domain)

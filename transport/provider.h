@@ -185,6 +185,13 @@ const char *provider_op_name(enum provider_op op);
 
 /* ---- the objects of the shared layer; `state` belongs to the provider ---- */
 
+/* What a NIC has carried, counted by providers that know it; for people. Whoever posts adds, whoever sees it complete takes away. */
+struct provider_traffic {
+	_Atomic uint64_t bytes;         /* complete */
+	_Atomic uint64_t waiting_bytes; /* posted, and not complete */
+	_Atomic uint64_t busy_ns, busy_since_ns; /* with some waiting, before this time; since then */
+};
+
 struct transport_domain {
 	struct provider ops;
 	const char *wire_name;   /* provider named in records; a wrapper puts the inner one's */
@@ -193,6 +200,8 @@ struct transport_domain {
 	struct transport_caps caps;
 	struct transport_nic nics[PROVIDER_NICS_MAX];
 	uint32_t nic_count;
+	struct provider_traffic traffic[PROVIDER_NICS_MAX]; /* by nic */
+	const struct transport_domain *nics_of; /* the member that these are; NULL: its own */
 	char reach[PROVIDER_REACH_BYTES];
 	char no_gpu[PROVIDER_NO_GPU_BYTES]; /* as transport_domain_no_gpu says it */
 	const char *listed;      /* while a domain of several is opened: what it was asked for */

@@ -144,6 +144,13 @@ struct transport_nic {
 };
 const struct transport_nic *transport_domain_nics(const struct transport_domain *domain,
 						  uint32_t *count);
+/* [any thread] What that one of them has carried since it was opened; zeros where its provider does not count. */
+struct transport_traffic {
+	uint64_t bytes;         /* of writes that are complete */
+	uint64_t waiting_bytes; /* posted, and not complete */
+	uint64_t busy_ns;       /* for so long some were */
+};
+void transport_domain_traffic(const struct transport_domain *domain, uint32_t nic, struct transport_traffic *traffic);
 /* Ends a wait early: the transport_signal_wait in progress (or the next one) returns as at its
  * deadline; a blocking call on an endpoint in progress fails with ERROR_INTERRUPTED. */
 void transport_domain_interrupt(struct transport_domain *domain);

@@ -31,6 +31,9 @@
 #define LIMIT_NICS            64      /* that one worker uses */
 #define LIMIT_OFFERS          TRANSPORTS_MAX
 #define LIMIT_REACH_BYTES     256     /* what of a transport must be equal on both sides */
+#define LIMIT_WAITS           8       /* workers that one names as those that it waits for */
+#define LIMIT_EVENTS          32      /* that a report tells */
+#define LIMIT_LINKS           65536   /* the same: pairs of a trainer and an inference rank */
 #define LIMIT_COPIES          2       /* of a parameter: in place, and its shadow */
 #define LIMIT_CODE            999     /* error codes; a peer's may be unknown here */
 #define LIMIT_KEY_BYTES       64      /* a key of a map, no terminator */

@@ -27,6 +27,8 @@ static const struct frame_type types[] = {
 	[MESSAGE_DROP] = {"drop", &message_drop_record, NULL},
 	[MESSAGE_PAUSED] = {"paused", &message_paused_record, message_paused_check},
 	[MESSAGE_LEAVE] = {"leave", &message_leave_record, NULL},
+	[MESSAGE_ACTIVITY] = {"activity", &message_activity_record, NULL},
+	[MESSAGE_ASK] = {"ask", &message_ask_record, NULL},
 	[MESSAGE_HEARTBEAT] = {"heartbeat", &message_heartbeat_record, NULL},
 	[MESSAGE_WELCOME] = {"welcome", &message_welcome_record, message_welcome_check},
 	[MESSAGE_REFUSE] = {"refuse", &message_refuse_record, NULL},
@@ -37,6 +39,7 @@ static const struct frame_type types[] = {
 	[MESSAGE_LOST] = {"lost", &message_lost_record, NULL},
 	[MESSAGE_GONE] = {"gone", &message_gone_record, message_gone_check},
 	[MESSAGE_PAUSE] = {"pause", &message_pause_record, message_pause_check},
+	[MESSAGE_REPORT] = {"report", &message_report_record, NULL},
 };
 
 _Static_assert(sizeof(types) / sizeof(types[0]) == MESSAGE_TYPE_COUNT, "a row for every type");

@@ -26,6 +26,10 @@
  *     failure | leave | drop ──────────►  gone ──────────────────────────► who goes on (lost: that engine)
  *     ◄─────────────────────────── pause      one is back, or a trainer gone: trainers between two versions, then ranks
  *     paused ──────────────────────────►  when all are: plan, endpoints, .. go as above, of another attempt
+ *     activity ────────────────────────►  with each heartbeat, for people (status.h)
+ *   observer
+ *     ask ─────────────────────────────►
+ *     ◄────────────────────────── report
  *
  * Messages may be lost with a connection, doubled by a resend, and delayed: a worker sends its
  * latest unanswered message again every resend_ms, and every message carries (job, epoch,
@@ -41,6 +45,7 @@
 #include "job/member.h"
 #include "job/nic.h"
 #include "wire/limits.h"
+#include "wire/status.h"
 #include <stddef.h>
 
 enum message_type {
@@ -54,6 +59,8 @@ enum message_type {
 	MESSAGE_DROP,
 	MESSAGE_PAUSED,
 	MESSAGE_LEAVE,
+	MESSAGE_ACTIVITY,
+	MESSAGE_ASK,       /* observer -> controller */
 	MESSAGE_HEARTBEAT, /* both ways */
 	MESSAGE_WELCOME,   /* controller -> worker */
 	MESSAGE_REFUSE,
@@ -64,6 +71,7 @@ enum message_type {
 	MESSAGE_LOST,
 	MESSAGE_GONE,
 	MESSAGE_PAUSE,
+	MESSAGE_REPORT,    /* controller -> observer */
 	MESSAGE_TYPE_COUNT
 };
 
@@ -304,6 +312,9 @@ struct message {
 		struct message_lost lost;
 		struct message_gone gone;
 		struct message_pause pause;
+		struct message_activity activity;
+		struct message_ask ask;
+		struct message_report report;
 	} u;
 };
 

@@ -25,6 +25,9 @@ extern const struct codec_record message_hello_record, message_declare_record,
 	message_heartbeat_record, message_welcome_record, message_refuse_record,
 	message_drop_record, message_gone_record, message_pause_record, message_paused_record, message_want_record, message_lost_record, message_member_record;
 
+/* message_status.c */
+extern const struct codec_record message_activity_record, message_ask_record, message_report_record;
+
 /* message_layout.c; transform: of struct transform, [part, from, to] */
 extern const struct codec_record message_transform_record, message_layout_record,
 	message_holding_record;

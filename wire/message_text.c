@@ -196,6 +196,25 @@ static int paused(const struct message *message, char *out, size_t bytes)
 			paused->version);
 }
 
+static int activity(const struct message *message, char *out, size_t bytes)
+{
+	const struct message_activity *activity = &message->u.activity;
+
+	return snprintf(out, bytes, " %s version %" PRIu64 " for %" PRIu64 " ms",
+			activity_name(activity->what), activity->version, activity->since_ms);
+}
+
+static int ask(const struct message *message, char *out, size_t bytes)
+{
+	return snprintf(out, bytes, "%s", message->u.ask.links ? " links too" : "");
+}
+
+static int report(const struct message *message, char *out, size_t bytes)
+{
+	return snprintf(out, bytes, " %s, %zu members", shown(message->u.report.state),
+			message->u.report.member_count);
+}
+
 static writer *const writers[] = {
 	[MESSAGE_HELLO] = hello,	 [MESSAGE_DECLARE] = declare,
 	[MESSAGE_LAYOUT] = layout,	 [MESSAGE_HOLDING] = holding,
@@ -207,6 +226,8 @@ static writer *const writers[] = {
 	[MESSAGE_GO] = attempt,		 [MESSAGE_LOST] = lost,
 	[MESSAGE_DROP] = drop,		 [MESSAGE_GONE] = gone,
 	[MESSAGE_PAUSE] = pause_text,	 [MESSAGE_PAUSED] = paused,
+	[MESSAGE_ACTIVITY] = activity,	 [MESSAGE_ASK] = ask,
+	[MESSAGE_REPORT] = report,
 };
 
 _Static_assert(sizeof(writers) / sizeof(writers[0]) == MESSAGE_TYPE_COUNT, "a line a type");

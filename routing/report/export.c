@@ -33,7 +33,13 @@ size_t export_merge(struct export_cell *cells, size_t count)
 
 static int write_html(FILE *stream, const struct dump *dump, struct error *error)
 {
-	return export_html(stream, dump, NULL, error);
+	return export_html(stream, dump, NULL, NULL, error);
+}
+
+static int write_html_beside(FILE *stream, const struct dump *dump, const struct dump *beside,
+			     struct error *error)
+{
+	return export_html(stream, dump, beside, NULL, error);
 }
 
 static int write_json(FILE *stream, const struct dump *dump, struct error *error)
@@ -71,7 +77,7 @@ static const struct export_format formats[] = {
 	{"dot", "a Graphviz graph: who sends to whom, wider for more bytes", export_dot, NULL, NULL,
 	 NULL},
 	{"html", "one self-contained page: figures, heat map, loads, a searchable table",
-	 write_html, NULL, NULL, export_html},
+	 write_html, NULL, NULL, write_html_beside},
 };
 
 const struct export_format *export_find(const char *name)

@@ -388,9 +388,10 @@ static int put_page(const struct page *page, struct error *error)
 	return rc;
 }
 
-int export_html(FILE *file, const struct dump *dump, const struct dump *beside, struct error *error)
+int export_html(FILE *file, const struct dump *dump, const struct dump *beside,
+		const struct measured *measured, struct error *error)
 {
-	struct page page = {file, dump, beside, &dump->report.own, NULL, NULL};
+	struct page page = {file, dump, beside, &dump->report.own, NULL, NULL, measured};
 	const char *policy = beside ? beside->labels.policy : "round-robin";
 	const char *also = strcmp(policy, dump->labels.policy) == 0 ? " (beside)" : "";
 	int rc = beside ? diff_same_job(dump, beside, error) : 0;

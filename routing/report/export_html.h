@@ -9,12 +9,18 @@
 #include "routing/report/dump_read.h"
 #include <stdio.h>
 
+/* What ranks of the plan took, the median of so many updates, in seconds: by rank. */
+struct measured {
+	uint32_t updates;
+	const double *seconds[ROLE_COUNT];
+};
+
 /* `beside` is a plan of the same job by another policy, to stand beside the dump's; NULL: the
  * round-robin figures of the dump's own summary do. ERROR_CONFLICT when the two are not of one job.
  * The bytes written depend on the dumps and on weft's version only. Memory beside the dumps:
- * 4 bytes a name, 24 bytes a route of `beside`. The caller checks ferror. */
+ * 4 bytes a name, 24 bytes a route of `beside`. measured NULL: nothing was. The caller checks ferror. */
 int export_html(FILE *file, const struct dump *dump, const struct dump *beside,
-		struct error *error);
+		const struct measured *measured, struct error *error);
 
 /* What the two halves of the report share: export_html.c writes what people read, export_html_data.c
  * what the page's script reads. */
@@ -23,6 +29,7 @@ struct page {
 	const struct dump *dump, *beside; /* beside: or NULL */
 	const struct summary *own, *other; /* other: NULL when there is nothing to compare with */
 	char *other_name;
+	const struct measured *measured; /* or NULL */
 };
 
 /* The {{data}} of the page: one JSON head, then columns in base64. */

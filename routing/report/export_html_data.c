@@ -347,6 +347,28 @@ static int put_tensors(struct head *head, const struct dump *dump, uint32_t *ten
 	return text_ok(&head->text) ? 0 : -1;
 }
 
+static void put_seconds(struct head *head, const char *key, const double *seconds, uint32_t count)
+{
+	json_put_newline(&head->json);
+	json_put_key_array(&head->json, key);
+	for (uint32_t i = 0; i < count; i++)
+		json_put_double(&head->json, seconds[i]);
+	json_put_array_end(&head->json);
+	head_flush(head);
+}
+
+static void put_measured(struct head *head, const struct measured *measured,
+			 const struct dump *dump)
+{
+	json_put_newline(&head->json);
+	json_put_key_object(&head->json, "measured");
+	json_put_key_u64(&head->json, "updates", measured->updates);
+	put_seconds(head, "trainer", measured->seconds[ROLE_TRAINER], dump->labels.trainer_count);
+	put_seconds(head, "inference", measured->seconds[ROLE_INFERENCE],
+		    dump->labels.inference_count);
+	json_put_object_end(&head->json);
+}
+
 int page_put_data(const struct page *page, struct error *error)
 {
 	const struct dump *dump = page->dump;
@@ -370,6 +392,8 @@ int page_put_data(const struct page *page, struct error *error)
 		put_topology(&head, dump);
 	if (dump->labels.pairs)
 		put_transports(&head, dump->labels.pairs);
+	if (page->measured)
+		put_measured(&head, page->measured, dump);
 	if (put_tensors(&head, dump, tensor_of_name))
 		rc = memory_error(error, "writing the report", head.text.capacity);
 	json_put_object_end(&head.json);

@@ -230,7 +230,9 @@ class Running:
             return self.cluster.dial(self.address, port)
         words = [NSENTER, "--target", self.first, "--net", "--uts", "--ipc", "--mount", "--pid", "--root", "--setuid", self.user,
                  "--setgid", self.group, "--", *probe["exec"]["command"]]
-        done = subprocess.run([str(word) for word in words], env={"PATH": IMAGE_PATH}, capture_output=True, cwd="/")
+        variables = environment(self.cluster.documents, self.pod, self.container, self.address)  # a container's, as `kubectl exec` has them
+        done = subprocess.run([str(word) for word in words], env=variables, capture_output=True, cwd="/",
+                              timeout=probe.get("timeoutSeconds", 1))
         return done.returncode == 0
 
     def signal(self, number):

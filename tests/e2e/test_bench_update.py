@@ -66,3 +66,9 @@ def test_update__people_read_both_measures_and_how_many_were_disturbed(model):
     marked = sum(row[-1] == "disturbed" for row in rows)
     told = [line for line in lines if line.startswith(f"# disturbed: {marked} of 4 updates")]
     assert len(told) == (marked > 0)
+
+
+def test_report__that_cannot_be_written_is_said_before_anything_runs(model, tmp_path):
+    done = jobs.weft("bench", "update", "--model", model, "--train", "world=1,source=gathered", "--infer", "engines=1,tp=1",
+                     "--report", tmp_path / "nowhere" / "r.html", check=False)
+    assert done.returncode == 1 and done.stdout == "" and "--report" in done.stderr and "nowhere" in done.stderr, done.stderr

@@ -116,6 +116,9 @@ def test_pages__please_promtool_and_agree_with_the_job(live):
     assert rank["weft_bytes_received_total"] == sent["inference-0"] * rank["weft_weight_version"]
     assert sent["trainer-0"] + sent["trainer-1"] == sent["inference-0"] + sent["inference-1"]
     assert 0 < controller["weft_plan_bound_seconds"] <= controller["weft_plan_predicted_seconds"]
+    assert controller["weft_update_bound_ratio"] == pytest.approx(
+        controller["weft_plan_bound_seconds"] / controller['weft_slowest_update_seconds{role="trainer"}'], rel=1e-3)
+    assert controller['weft_slowest_update_seconds{role="inference"}'] > 0
     assert trainer["weft_control_rtt_seconds_count"] >= 1 and 0 <= trainer["weft_controller_heard_age_seconds"] < 5
 
 

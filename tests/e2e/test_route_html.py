@@ -274,6 +274,25 @@ def test_topology__gives_bars_by_nic_and_host_under_the_bound(browser, tmp_path,
     assert browser.trouble() == []
 
 
+def test_measured__what_each_rank_took_stands_beside_what_the_plan_gives_it(browser, tmp_path, shots):
+    """`weft bench update --report`: the report of the plan by which it ran, with medians of its own updates."""
+    page = tmp_path / "measured.html"
+    jobs.weft("bench", "update", "--model", jobs.make_model(tmp_path, "qwen2"), "--train", "world=3,source=gathered",
+              "--infer", "engines=2,tp=2", "--updates", "3", "--warmup", "1", "--report", page)
+    assert not list(tmp_path.glob("*.plan"))
+    opened(browser, Report(page, None))
+    titles = browser.evaluate("[...document.querySelectorAll('.chart h3')].map(h => h.textContent)")
+    assert titles[:2] == ["What each trainer took", "What each inference rank took"]
+    measured, predicted = browser.evaluate("weft.loads.specs[0].plans.map(p => p.values)")
+    assert len(measured) == len(predicted) == 3 and all(value > 0 for value in measured)
+    assert sum(measured) == pytest.approx(sum(predicted))
+    sent = browser.evaluate("weft.plan.own.trainer")
+    assert [value / sum(predicted) for value in predicted] == pytest.approx([value / sum(sent) for value in sent])
+    assert len(browser.evaluate("weft.plan.measured.inference")) == 4
+    browser.screenshot(shots / "measured.png")
+    assert browser.trouble() == []
+
+
 def test_keys__reach_every_control(browser, reports):
     opened(browser, reports("8x8"))
     browser.evaluate("document.body.focus()")

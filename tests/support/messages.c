@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/messages.h"
+#include "tests/support/messages_draw.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,21 +28,21 @@ uint64_t random_below(uint64_t *state, uint64_t bound)
 }
 
 /* Numbers of all sizes: each of msgpack's forms is as likely as the others. */
-static uint64_t number(uint64_t *state)
+uint64_t draw_number(uint64_t *state)
 {
 	uint64_t bits = random_below(state, 64);
 
 	return random_next(state) >> bits;
 }
 
-static uint32_t number32(uint64_t *state)
+uint32_t draw_number32(uint64_t *state)
 {
 	uint64_t bits = random_below(state, 32);
 
 	return (uint32_t)(random_next(state) >> (32 + bits));
 }
 
-static bool coin(uint64_t *state)
+bool draw_coin(uint64_t *state)
 {
 	return random_next(state) & 1;
 }
@@ -67,7 +67,7 @@ static void text_into(char *out, size_t characters, uint64_t *state)
 		strcat(out, alphabet[random_below(state, 8)]);
 }
 
-static char *text(uint64_t *state)
+char *draw_text(uint64_t *state)
 {
 	char out[4 * 40 + 1];
 	char *copy;
@@ -92,7 +92,7 @@ static unsigned char *bytes(size_t *length, uint64_t *state)
 	return out;
 }
 
-static void *list(size_t *count, size_t size, uint64_t *state)
+void *draw_list(size_t *count, size_t size, uint64_t *state)
 {
 	void *items;
 
@@ -104,7 +104,7 @@ static void *list(size_t *count, size_t size, uint64_t *state)
 	return items;
 }
 
-static struct member member(uint64_t *state)
+struct member draw_member(uint64_t *state)
 {
 	struct member out;
 
@@ -118,8 +118,8 @@ static struct box box(uint64_t *state)
 	struct box out = {.dims = 1 + (uint32_t)random_below(state, BOX_DIMS_MAX)};
 
 	for (uint32_t d = 0; d < out.dims; d++) {
-		out.lo[d] = number(state) / 2;
-		out.hi[d] = out.lo[d] + 1 + number(state) / 4;
+		out.lo[d] = draw_number(state) / 2;
+		out.hi[d] = out.lo[d] + 1 + draw_number(state) / 4;
 	}
 	return out;
 }
@@ -254,7 +254,7 @@ static void random_holding(struct holding *holding, uint64_t *state)
 		snprintf(name, sizeof(name), "tensor.%zu", i);
 
 		int64_t index = holding_add_tensor(holding, name, DTYPE_BF16, dims, sizes,
-						   number32(state), NULL);
+						   draw_number32(state), NULL);
 
 		NEED(index >= 0);
 		held = box_whole(dims, sizes);
@@ -281,10 +281,10 @@ static void random_holding(struct holding *holding, uint64_t *state)
 
 static struct region_record *regions(size_t *count, uint64_t *state)
 {
-	struct region_record *items = list(count, sizeof(*items), state);
+	struct region_record *items = draw_list(count, sizeof(*items), state);
 
 	for (size_t i = 0; i < *count; i++) {
-		items[i].region = number32(state);
+		items[i].region = draw_number32(state);
 		items[i].bytes = bytes(&items[i].length, state);
 	}
 	return items;
@@ -292,38 +292,38 @@ static struct region_record *regions(size_t *count, uint64_t *state)
 
 static struct param_place *places(uint32_t *copies, size_t *count, uint64_t *state)
 {
-	struct param_place *items = list(count, sizeof(*items), state);
+	struct param_place *items = draw_list(count, sizeof(*items), state);
 
 	*copies = *count % 2 == 0 ? 2 : 1;
 	for (size_t i = 0; i < *count; i++) {
-		items[i].region = number32(state);
-		items[i].offset = number(state);
+		items[i].region = draw_number32(state);
+		items[i].offset = draw_number(state);
 	}
 	return items;
 }
 
 static void random_endpoints(struct message_endpoints *to, uint64_t *state)
 {
-	to->attempt = number32(state);
+	to->attempt = draw_number32(state);
 	to->regions = regions(&to->region_count, state);
 	to->places = places(&to->copies, &to->place_count, state);
 	to->shared = regions(&to->shared_count, state);
-	to->records = list(&to->record_count, sizeof(*to->records), state);
+	to->records = draw_list(&to->record_count, sizeof(*to->records), state);
 	for (size_t i = 0; i < to->record_count; i++) {
-		to->records[i].peer = member(state);
+		to->records[i].peer = draw_member(state);
 		to->records[i].bytes = bytes(&to->records[i].length, state);
 	}
 }
 
 static void random_peers(struct message_peers *to, uint64_t *state)
 {
-	to->attempt = number32(state);
-	to->peers = list(&to->peer_count, sizeof(*to->peers), state);
+	to->attempt = draw_number32(state);
+	to->peers = draw_list(&to->peer_count, sizeof(*to->peers), state);
 	for (size_t i = 0; i < to->peer_count; i++) {
 		struct peer_endpoints *peer = &to->peers[i];
 
-		peer->member = member(state);
-		peer->incarnation = number(state);
+		peer->member = draw_member(state);
+		peer->incarnation = draw_number(state);
 		peer->regions = regions(&peer->region_count, state);
 		peer->places = places(&peer->copies, &peer->place_count, state);
 		peer->record = bytes(&peer->record_length, state);
@@ -334,14 +334,14 @@ static struct transform transform(uint64_t *state)
 {
 	struct transform transformed = {0};
 
-	if (coin(state)) {
+	if (draw_coin(state)) {
 		transformed.from_rows = 1 + (uint32_t)random_below(state, TRANSFORM_BLOCK_MAX);
 		transformed.from_columns = 1 + (uint32_t)random_below(state, TRANSFORM_BLOCK_MAX);
 	}
-	if (coin(state)) {
+	if (draw_coin(state)) {
 		transformed.to_rows = 1 + (uint32_t)random_below(state, TRANSFORM_BLOCK_MAX);
 		transformed.to_columns = 1 + (uint32_t)random_below(state, TRANSFORM_BLOCK_MAX);
-		transformed.part = coin(state) ? TRANSFORM_VALUES : TRANSFORM_SCALES;
+		transformed.part = draw_coin(state) ? TRANSFORM_VALUES : TRANSFORM_SCALES;
 	}
 	if (random_below(state, 4) == 0) /* has no blocks */
 		transformed = (struct transform){.part = TRANSFORM_TRANSPOSED};
@@ -360,9 +360,9 @@ static void random_row(struct plan_row *row, const struct message_plan *plan, ui
 	row->param = (uint32_t)random_below(state, LIMIT_PARAMS);
 	row->path = (enum route_path)random_below(state, PATH_COUNT);
 	row->src = box(state);
-	row->offset = number(state) / 2;
-	row->bytes = 1 + number(state) / 4;
-	if (coin(state))
+	row->offset = draw_number(state) / 2;
+	row->bytes = 1 + draw_number(state) / 4;
+	if (draw_coin(state))
 		return;
 	row->transform = transform(state);
 	row->scales = row->transform.from_rows ? (uint32_t)random_below(state, LIMIT_TENSORS) : 0;
@@ -373,20 +373,20 @@ static void random_spares(struct message_plan *to, uint64_t *state)
 {
 	struct message_plan like = {0};
 
-	to->hedge_ms = number32(state);
+	to->hedge_ms = draw_number32(state);
 	to->stands_for = 1 + (uint32_t)random_below(state, LIMIT_RANKS - 1);
-	to->spares = list(&to->spare_count, sizeof(*to->spares), state);
+	to->spares = draw_list(&to->spare_count, sizeof(*to->spares), state);
 	like.peers = memory_zalloc(to->spare_count + 1, sizeof(*like.peers));
 	NEED(like.peers);
 	for (size_t i = 0; i < to->spare_count; i++) {
-		to->spares[i].member = member(state);
-		to->spares[i].bytes = number(state);
+		to->spares[i].member = draw_member(state);
+		to->spares[i].bytes = draw_number(state);
 		to->spares[i].pieces = 1 + (uint32_t)random_below(state, 1000);
 		like.peers[i].pieces = to->spares[i].pieces;
 	}
 	like.peer_count = to->spare_count;
 	if (to->spare_count)
-		to->spare_rows = list(&to->spare_row_count, sizeof(*to->spare_rows), state);
+		to->spare_rows = draw_list(&to->spare_row_count, sizeof(*to->spare_rows), state);
 	for (size_t i = 0; i < to->spare_row_count; i++)
 		random_row(&to->spare_rows[i], &like, state);
 	memory_free(like.peers);
@@ -394,81 +394,81 @@ static void random_spares(struct message_plan *to, uint64_t *state)
 
 static void random_plan(struct message_plan *to, uint64_t *state)
 {
-	to->attempt = number32(state);
+	to->attempt = draw_number32(state);
 	to->digest = digest(state);
-	to->follows = coin(state);
-	to->policy = text(state);
-	to->order = text(state);
-	to->checksums = coin(state);
-	to->continues = coin(state);
-	to->update_timeout_ms = number32(state);
-	to->gone = number32(state);
-	to->away = list(&to->away_count, sizeof(*to->away), state);
+	to->follows = draw_coin(state);
+	to->policy = draw_text(state);
+	to->order = draw_text(state);
+	to->checksums = draw_coin(state);
+	to->continues = draw_coin(state);
+	to->update_timeout_ms = draw_number32(state);
+	to->gone = draw_number32(state);
+	to->away = draw_list(&to->away_count, sizeof(*to->away), state);
 	for (size_t i = 0; i < to->away_count; i++)
-		to->away[i] = member(state);
-	to->next = number(state);
-	to->copy = number(state);
-	to->repeat = number(state);
-	to->together = number32(state);
-	to->shows = number(state);
-	to->alone = number(state);
-	to->rows_of = number32(state);
-	to->peers = list(&to->peer_count, sizeof(*to->peers), state);
+		to->away[i] = draw_member(state);
+	to->next = draw_number(state);
+	to->copy = draw_number(state);
+	to->repeat = draw_number(state);
+	to->together = draw_number32(state);
+	to->shows = draw_number(state);
+	to->alone = draw_number(state);
+	to->rows_of = draw_number32(state);
+	to->peers = draw_list(&to->peer_count, sizeof(*to->peers), state);
 	for (size_t i = 0; i < to->peer_count; i++) {
-		to->peers[i].member = member(state);
-		to->peers[i].host = text(state);
-		to->peers[i].bytes = number(state);
+		to->peers[i].member = draw_member(state);
+		to->peers[i].host = draw_text(state);
+		to->peers[i].bytes = draw_number(state);
 		to->peers[i].pieces = 1 + (uint32_t)random_below(state, 1000);
 		to->peers[i].transport = memory_format("t%zu", i % 3);
 		NEED(to->peers[i].transport);
-		to->peers[i].lacks = coin(state);
-		to->peers[i].delta = coin(state);
+		to->peers[i].lacks = draw_coin(state);
+		to->peers[i].delta = draw_coin(state);
 		to->peers[i].copy = (enum plan_copy)random_below(state, COPY_COUNT);
-		to->peers[i].kept = coin(state);
+		to->peers[i].kept = draw_coin(state);
 		to->peers[i].stand_in = (uint32_t)random_below(state, LIMIT_RANKS);
 	}
 	random_spares(to, state);
 	if (to->peer_count == 0)
 		return;
-	to->rows = list(&to->row_count, sizeof(*to->rows), state);
+	to->rows = draw_list(&to->row_count, sizeof(*to->rows), state);
 	for (size_t i = 0; i < to->row_count; i++)
 		random_row(&to->rows[i], to, state);
 }
 
 static void random_hello(struct message_hello *to, uint64_t *state)
 {
-	struct member who = member(state);
+	struct member who = draw_member(state);
 
 	to->role = who.role;
 	to->rank = who.rank;
-	to->incarnation = 1 + number(state) / 2;
-	to->host = text(state);
-	to->host_id = text(state);
-	to->pid = number(state);
-	to->attempt = number32(state) / 2;
+	to->incarnation = 1 + draw_number(state) / 2;
+	to->host = draw_text(state);
+	to->host_id = draw_text(state);
+	to->pid = draw_number(state);
+	to->attempt = draw_number32(state) / 2;
 	to->plan = digest(state);
-	to->follows = coin(state);
-	to->paused = coin(state);
-	to->unconnected = coin(state);
-	to->away = list(&to->away_count, sizeof(*to->away), state);
+	to->follows = draw_coin(state);
+	to->paused = draw_coin(state);
+	to->unconnected = draw_coin(state);
+	to->away = draw_list(&to->away_count, sizeof(*to->away), state);
 	for (size_t i = 0; i < to->away_count; i++)
-		to->away[i] = member(state);
+		to->away[i] = draw_member(state);
 }
 
 static void random_declare(struct message_declare *to, uint64_t *state)
 {
-	to->model = text(state);
-	to->train = text(state);
-	to->infer = text(state);
+	to->model = draw_text(state);
+	to->train = draw_text(state);
+	to->infer = draw_text(state);
 	to->digest = digest(state);
-	to->mapped = coin(state);
-	to->registered = coin(state);
-	to->stands_in = coin(state);
-	to->device = coin(state);
-	to->landed = coin(state);
-	to->transport = text(state);
-	to->checksums = coin(state);
-	to->nics = list(&to->nic_count, sizeof(*to->nics), state);
+	to->mapped = draw_coin(state);
+	to->registered = draw_coin(state);
+	to->stands_in = draw_coin(state);
+	to->device = draw_coin(state);
+	to->landed = draw_coin(state);
+	to->transport = draw_text(state);
+	to->checksums = draw_coin(state);
+	to->nics = draw_list(&to->nic_count, sizeof(*to->nics), state);
 	for (size_t i = 0; i < to->nic_count; i++) {
 		to->nics[i].name = memory_format("mlx5_%zu", i);
 		NEED(to->nics[i].name);
@@ -476,20 +476,20 @@ static void random_declare(struct message_declare *to, uint64_t *state)
 		to->nics[i].bytes_per_second = random_below(state, NIC_RATE_MAX + 1);
 		to->nics[i].distance = (enum nic_distance)random_below(state, DISTANCE_COUNT);
 	}
-	to->offers = list(&to->offer_count, sizeof(*to->offers), state);
+	to->offers = draw_list(&to->offer_count, sizeof(*to->offers), state);
 	for (size_t i = 0; i < to->offer_count; i++) {
 		to->offers[i].name = memory_format("t%zu", i);
 		NEED(to->offers[i].name);
-		to->offers[i].reach = text(state);
-		to->offers[i].mapped = coin(state);
-		to->offers[i].registered = coin(state);
-		to->offers[i].landed = coin(state);
+		to->offers[i].reach = draw_text(state);
+		to->offers[i].mapped = draw_coin(state);
+		to->offers[i].registered = draw_coin(state);
+		to->offers[i].landed = draw_coin(state);
 	}
 }
 
 static void random_want(struct message_want *to, uint64_t *state)
 {
-	to->digests = list(&to->digest_count, sizeof(*to->digests), state);
+	to->digests = draw_list(&to->digest_count, sizeof(*to->digests), state);
 	for (size_t i = 0; i < to->digest_count; i++)
 		to->digests[i] = digest(state);
 }
@@ -497,73 +497,73 @@ static void random_want(struct message_want *to, uint64_t *state)
 static void random_lost(struct message_lost *to, uint64_t *state)
 {
 	to->code = (int)random_below(state, LIMIT_CODE + 1);
-	to->text = text(state);
-	to->member = member(state);
-	to->incarnation = number(state);
+	to->text = draw_text(state);
+	to->member = draw_member(state);
+	to->incarnation = draw_number(state);
 }
 
 static void random_small(struct message *message, uint64_t *state)
 {
 	switch (message->type) {
 	case MESSAGE_CONNECTED:
-		message->u.connected.attempt = number32(state);
+		message->u.connected.attempt = draw_number32(state);
 		break;
 	case MESSAGE_FAILURE:
 		message->u.failure.code = (int)random_below(state, LIMIT_CODE + 1);
-		message->u.failure.text = text(state);
-		message->u.failure.version = number(state);
+		message->u.failure.text = draw_text(state);
+		message->u.failure.version = draw_number(state);
 		break;
 	case MESSAGE_DROP:
 		message->u.drop.attempt = (uint32_t)random_below(state, UINT32_MAX);
-		message->u.drop.member = member(state);
+		message->u.drop.member = draw_member(state);
 		message->u.drop.code = (int)random_below(state, LIMIT_CODE + 1);
-		message->u.drop.text = text(state);
-		message->u.drop.version = number(state);
+		message->u.drop.text = draw_text(state);
+		message->u.drop.version = draw_number(state);
 		break;
 	case MESSAGE_GONE:
 		message->u.gone.number = 1 + (uint32_t)random_below(state, 9);
-		message->u.gone.first = member(state);
+		message->u.gone.first = draw_member(state);
 		message->u.gone.count = 1 + (uint32_t)random_below(state, 64);
 		message->u.gone.code = (int)random_below(state, LIMIT_CODE + 1);
-		message->u.gone.text = text(state);
+		message->u.gone.text = draw_text(state);
 		break;
 	case MESSAGE_PAUSE:
 		message->u.pause.number = 1 + (uint32_t)random_below(state, 9);
-		message->u.pause.gone = number32(state);
-		message->u.pause.stop = coin(state);
-		message->u.pause.version = number(state);
-		message->u.pause.shows = number(state);
+		message->u.pause.gone = draw_number32(state);
+		message->u.pause.stop = draw_coin(state);
+		message->u.pause.version = draw_number(state);
+		message->u.pause.shows = draw_number(state);
 		break;
 	case MESSAGE_PAUSED:
 		message->u.paused.number = 1 + (uint32_t)random_below(state, 9);
-		message->u.paused.stopped = coin(state);
-		message->u.paused.next = number(state);
-		message->u.paused.version = number(state);
-		message->u.paused.repeats = coin(state);
-		message->u.paused.between = coin(state);
-		message->u.paused.anew = coin(state);
-		message->u.paused.promised = number(state);
+		message->u.paused.stopped = draw_coin(state);
+		message->u.paused.next = draw_number(state);
+		message->u.paused.version = draw_number(state);
+		message->u.paused.repeats = draw_coin(state);
+		message->u.paused.between = draw_coin(state);
+		message->u.paused.anew = draw_coin(state);
+		message->u.paused.promised = draw_number(state);
 		break;
 	case MESSAGE_LEAVE:
-		message->u.leave.done = coin(state);
+		message->u.leave.done = draw_coin(state);
 		break;
 	case MESSAGE_HEARTBEAT:
-		message->u.heartbeat.sequence = number(state);
-		message->u.heartbeat.version = number(state);
-		message->u.heartbeat.gone = number32(state);
+		message->u.heartbeat.sequence = draw_number(state);
+		message->u.heartbeat.version = draw_number(state);
+		message->u.heartbeat.gone = draw_number32(state);
 		break;
 	case MESSAGE_WELCOME:
-		message->u.welcome.heartbeat_ms = number32(state);
-		message->u.welcome.lost_ms = number32(state);
-		message->u.welcome.controller = 1 + number(state) / 2;
-		message->u.welcome.runs = coin(state);
+		message->u.welcome.heartbeat_ms = draw_number32(state);
+		message->u.welcome.lost_ms = draw_number32(state);
+		message->u.welcome.controller = 1 + draw_number(state) / 2;
+		message->u.welcome.runs = draw_coin(state);
 		break;
 	case MESSAGE_REFUSE:
 		message->u.refuse.code = (int)random_below(state, LIMIT_CODE + 1);
-		message->u.refuse.text = text(state);
+		message->u.refuse.text = draw_text(state);
 		break;
 	case MESSAGE_GO:
-		message->u.go.attempt = number32(state);
+		message->u.go.attempt = draw_number32(state);
 		break;
 	default:
 		abort();
@@ -582,7 +582,7 @@ static void random_body(struct message *message, uint64_t *state)
 	case MESSAGE_LAYOUT:
 		for (uint64_t i = random_below(state, 4); i > 0; i--)
 			add_tensor(&message->u.layout.layout, state);
-		if (coin(state))
+		if (draw_coin(state))
 			add_transformed(&message->u.layout.layout, state);
 		NEED(layout_finish(&message->u.layout.layout, NULL) == 0);
 		message->u.layout.digest = layout_digest(&message->u.layout.layout);
@@ -606,6 +606,15 @@ static void random_body(struct message *message, uint64_t *state)
 	case MESSAGE_LOST:
 		random_lost(&message->u.lost, state);
 		break;
+	case MESSAGE_ACTIVITY:
+		messages_random_activity(&message->u.activity, state);
+		break;
+	case MESSAGE_ASK:
+		message->u.ask.links = draw_coin(state);
+		break;
+	case MESSAGE_REPORT:
+		messages_random_report(&message->u.report, state);
+		break;
 	default:
 		random_small(message, state);
 	}
@@ -617,7 +626,7 @@ void messages_random(struct message *message, enum message_type type, uint64_t *
 	message->type = type;
 	message->wire = WIRE_VERSION;
 	text_into(message->job, random_below(state, 31), state);
-	message->epoch = number(state);
-	message->from = number(state);
+	message->epoch = draw_number(state);
+	message->from = draw_number(state);
 	random_body(message, state);
 }

@@ -354,6 +354,109 @@ static const char *small_differs(const struct message *a, const struct message *
 	return NULL;
 }
 
+static const char *waits_differ(const struct member *a, const struct member *b)
+{
+	SAME_NUMBER(role);
+	SAME_NUMBER(rank);
+	return NULL;
+}
+
+static const char *traffic_differs(const struct nic_traffic *a, const struct nic_traffic *b)
+{
+	SAME_TEXT(name);
+	SAME_NUMBER(bytes);
+	SAME_NUMBER(busy_ms);
+	SAME_NUMBER(waiting_bytes);
+	return NULL;
+}
+
+static const char *activity_differs(const struct message_activity *a,
+				    const struct message_activity *b)
+{
+	SAME_NUMBER(what);
+	SAME_NUMBER(version);
+	SAME_NUMBER(since_ms);
+	SAME_NUMBER(bytes);
+	SAME_NUMBER(busy_ms);
+	SAME_EACH(waits, wait_count, waits_differ);
+	SAME_NUMBER(waits_more);
+	SAME_NUMBER(last.version);
+	SAME_NUMBER(last.bytes);
+	SAME_NUMBER(last.update_us);
+	SAME_NUMBER(last.wait_us);
+	SAME_NUMBER(last.write_us);
+	SAME_NUMBER(last.verify_us);
+	SAME_NUMBER(last.install_us);
+	SAME_NUMBER(last.post_load_us);
+	SAME_NUMBER(last.pause_us);
+	SAME_EACH(nics, nic_count, traffic_differs);
+	SAME_TEXT(trouble);
+	return NULL;
+}
+
+static const char *report_member_differs(const struct report_member *a,
+					 const struct report_member *b)
+{
+	SAME_MEMBER(who);
+	SAME_TEXT(host);
+	SAME_NUMBER(pid);
+	SAME_TEXT(phase);
+	SAME_NUMBER(heard_ms);
+	SAME_NUMBER(version);
+	SAME_NUMBER(version_ms);
+	SAME_NUMBER(plan_bytes);
+	SAME_NUMBER(known);
+	SAME_NUMBER(age_ms);
+	SAME_NUMBER(bytes_per_second);
+	return activity_differs(&a->activity, &b->activity);
+}
+
+static const char *event_differs(const struct report_event *a, const struct report_event *b)
+{
+	SAME_NUMBER(age_ms);
+	SAME_MEMBER(who);
+	SAME_NUMBER(code);
+	SAME_TEXT(text);
+	return NULL;
+}
+
+static const char *link_differs(const struct report_link *a, const struct report_link *b)
+{
+	SAME_NUMBER(trainer);
+	SAME_NUMBER(rank);
+	SAME_NUMBER(bytes);
+	SAME_TEXT(transport);
+	return NULL;
+}
+
+static const char *report_differs(const struct message_report *a, const struct message_report *b)
+{
+	SAME_TEXT(state);
+	SAME_NUMBER(attempt);
+	SAME_NUMBER(plans);
+	SAME_NUMBER(up_ms);
+	SAME_NUMBER(heartbeat_ms);
+	SAME_NUMBER(lost_ms);
+	SAME_NUMBER(update_timeout_ms);
+	SAME_NUMBER(trainers);
+	SAME_NUMBER(engines);
+	SAME_NUMBER(engine_ranks);
+	SAME_TEXT(policy);
+	SAME_TEXT(commit);
+	SAME_NUMBER(continues);
+	SAME_TEXT(missing);
+	SAME_NUMBER(largest_bytes);
+	SAME_NUMBER(bound_bytes);
+	SAME_NUMBER(predicted_us);
+	SAME_NUMBER(bound_us);
+	SAME_TEXT(trouble);
+	SAME_EACH(members, member_count, report_member_differs);
+	SAME_EACH(events, event_count, event_differs);
+	SAME_EACH(links, link_count, link_differs);
+	SAME_NUMBER(links_left_out);
+	return NULL;
+}
+
 const char *messages_differ(const struct message *a, const struct message *b)
 {
 	SAME_NUMBER(type);
@@ -380,6 +483,13 @@ const char *messages_differ(const struct message *a, const struct message *b)
 		SAME_NUMBER(u.peers.attempt);
 		SAME_EACH(u.peers.peers, u.peers.peer_count, peer_differs);
 		return NULL;
+	case MESSAGE_ACTIVITY:
+		return activity_differs(&a->u.activity, &b->u.activity);
+	case MESSAGE_ASK:
+		SAME_NUMBER(u.ask.links);
+		return NULL;
+	case MESSAGE_REPORT:
+		return report_differs(&a->u.report, &b->u.report);
 	default:
 		return small_differs(a, b);
 	}

@@ -2,11 +2,13 @@
 """Whole jobs over real queue pairs: vm_job.py, inside the machine. All in one boot, which takes longer than a job; in a soak
 with every way to and from memory of GPUs."""
 import os
+import re
 import shlex
 
 import pytest
 
 from machine import BIN, HERE, shell
+from test_vm_transfer import SECOND_CABLE
 
 PYTHON = "/usr/bin/python3"  # with numpy and xxhash from Debian's packages
 MODES = ("weft-memory", "own-memory", "registered", "shadow")
@@ -20,6 +22,7 @@ def ran():
     program_of_jobs = f"{PYTHON} {shlex.quote(str(HERE / 'vm_job.py'))}"
     script = "".join(f"echo '=====> {words[0]}'\n{program_of_jobs} {' '.join(words)}\necho \"code $?\"\n"
                      for words in (("deliver", *MODES, "delta", "hedge", "routed", *GPU_MODES), ("sources",), ("mixed",)))
+    script += f"{SECOND_CABLE}echo '=====> slow'\n{program_of_jobs} slow\necho \"code $?\"\n"
     done = shell(f"export WEFT_BIN={shlex.quote(str(BIN.resolve()))}\n{script}", "--timeout", SECONDS, timeout=SECONDS + 200)
     said = done.stdout.decode(errors="replace") + done.stderr.decode(errors="replace")
     assert done.returncode == 0, said
@@ -73,3 +76,8 @@ def test_job__of_two_hosts_uses_shm_on_one_and_verbs_to_the_other(ran):
 @pytest.mark.parametrize("part", ["deliver", "sources", "mixed"])
 def test_run__of_these_jobs_ends_well(ran, part):
     assert ran[part].endswith("code 0\n"), ran[part]
+
+
+def test_status__names_the_nic_that_became_slow_and_no_other_within_five_seconds(ran):
+    took = re.search(r"slow: ([\d.]+) s: ", ran["slow"])
+    assert "code 0" in ran["slow"] and took and float(took[1]) < 5, ran["slow"]

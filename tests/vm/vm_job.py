@@ -4,6 +4,7 @@
     vm_job.py deliver [MODE ...]      one job a mode, every byte of every version compared
     vm_job.py sources                 trainers as Megatron cuts them, as the engine and finer
     vm_job.py mixed                   shm on one host and verbs to another in one job, the same
+    vm_job.py slow                    one of four NICs becomes slow: `weft status` names it (two cables: rxe0 to rxe3)
     vm_job.py kills COUNT SEED        kill -9 at random points; who survives must say who died
     vm_job.py endure COUNT SEED       one process after the other is killed in a job that goes on, and started again
     vm_job.py commits UPDATES         microseconds of an update of a small model, --commit rank beside engine, in turns
@@ -15,6 +16,7 @@ import os
 import pathlib
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -154,6 +156,30 @@ def mixed(folder):
               f"{job.processes['trainer-0'].stderr.splitlines()[-1].split(': ')[-1]}", flush=True)
 
 
+def slow(folder):
+    """A trainer on each of two cables. One becomes a hundredth as fast: the seconds until its NIC is named, and nobody else."""
+    model = jobs.make_model(folder, "qwen2", **MODEL)
+    with jobs.Job(folder / "job", model, TRAIN, INFER) as job:
+        job.controller("--lost-after", "60s", "--update-timeout", "120s")
+        for rank in range(2):
+            job.worker("trainer", rank, *VERBS, "--register-sources", "--nic", f"rxe{2 * rank}", updates=100000)
+            job.worker("inference", rank, *VERBS, "--nic", "rxe1,rxe3", updates=100000)
+        carried = {}
+        while min(carried.get("rxe0:1", 0), carried.get("rxe2:1", 0)) < 30_000_000:
+            seen = json.loads(jobs.weft("status", "--controller", job.address, "--json").stdout)
+            carried = {nic["name"]: nic["bytes"] for member in seen["members"] for nic in member.get("nics", [])}
+        assert not seen["why"], seen["why"]
+        subprocess.run(["tc", "qdisc", "add", "dev", "veth2", "root", "netem", "rate", "2mbit"], check=True)
+        began, found = time.monotonic(), []
+        while not found and time.monotonic() - began < 60:
+            done = jobs.weft("status", "--controller", job.address, "--json")
+            found = [one for one in json.loads(done.stdout)["why"] if one["fault"]]
+        took = time.monotonic() - began
+        print(f"slow: {took:.1f} s: {json.dumps(found)}", flush=True)
+        assert [(one["role"], one["rank"]) for one in found] == [("trainer", 1)], found
+        assert "NIC rxe2:1 of trainer 1" in found[0]["text"], found
+
+
 def one_kill(folder, model, chance):
     """A complaint, or None; and whether anything was published before."""
     running = chance.random() < 0.7  # else: somewhere on the way there
@@ -244,6 +270,9 @@ def main():
             return 0
         if sys.argv[1] == "mixed":
             mixed(pathlib.Path(folder))
+            return 0
+        if sys.argv[1] == "slow":
+            slow(pathlib.Path(folder))
             return 0
         if sys.argv[1] == "endure":
             endure.endure(pathlib.Path(folder), int(sys.argv[2]), int(sys.argv[3]),

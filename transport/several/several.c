@@ -70,6 +70,7 @@ static void add_member(struct transport_domain *domain, struct transport_domain 
 	if (!domain->nic_count) {
 		memcpy(domain->nics, member->nics, sizeof(domain->nics));
 		domain->nic_count = member->nic_count;
+		domain->nics_of = member;
 	}
 	several->members[several->count++] = member;
 }

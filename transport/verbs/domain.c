@@ -190,6 +190,7 @@ static int open_nics(struct transport_domain *domain, struct verbs_domain *verbs
 
 		nic->domain = verbs;
 		nic->index = i;
+		nic->traffic = &domain->traffic[i];
 		rc = verbs_nic_open(nic, facts, &choices[i], error);
 		if (rc)
 			break;

@@ -5,6 +5,7 @@
  */
 #include "transport/verbs/verbs.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -186,4 +187,23 @@ void verbs_nic_close(struct verbs_nic *nic)
 		check_gone(nic, calls->dealloc_pd(nic->pd), "protection domain");
 	if (nic->context)
 		check_gone(nic, calls->close_device(nic->context), "context");
+}
+
+void verbs_nic_past(struct verbs_nic *nic, uint64_t bytes, bool done)
+{
+	struct provider_traffic *traffic = nic->traffic;
+	uint64_t now;
+
+	if (!bytes)
+		return;
+	if (done)
+		atomic_fetch_add_explicit(&traffic->bytes, bytes, memory_order_relaxed);
+	if (atomic_fetch_sub_explicit(&traffic->waiting_bytes, bytes, memory_order_relaxed) !=
+	    bytes)
+		return;
+	now = clock_ns();
+	atomic_fetch_add_explicit(
+		&traffic->busy_ns,
+		now - atomic_load_explicit(&traffic->busy_since_ns, memory_order_relaxed),
+		memory_order_relaxed);
 }

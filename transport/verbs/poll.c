@@ -133,12 +133,17 @@ static int on_failure(struct verbs_lane *lane, const struct ibv_wc *wc, uint64_t
 static int on_success(struct verbs_lane *lane, const struct ibv_wc *wc, uint64_t position,
 		      struct error *error)
 {
+	uint64_t bytes = verbs_entry_at(lane, position)->bytes;
+
 	if (!verbs_entry_at(lane, position)->signalled)
 		return strange(lane->nic, wc, "a completion that was not asked for", error);
-	for (uint64_t at = lane->done; at < position; at++)
+	for (uint64_t at = lane->done; at < position; at++) {
 		if (verbs_entry_at(lane, at)->signalled)
 			return strange(lane->nic, wc, "completions out of order", error);
+		bytes += verbs_entry_at(lane, at)->bytes;
+	}
 	lane->done = position + 1;
+	verbs_nic_past(lane->nic, bytes, true);
 	return 0;
 }
 

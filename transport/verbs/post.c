@@ -97,12 +97,16 @@ static int post_old(struct verbs_lane *lane, const struct verbs_request *request
 static int post_some(struct verbs_lane *lane, const struct verbs_request *requests, uint32_t count,
 		     uint32_t *posted, struct error *error)
 {
+	uint64_t bytes = 0;
 	int rc;
 
 	enter(lane, requests, count);
 	rc = lane->qp_ex ? post_new(lane, requests, count, posted)
 			 : post_old(lane, requests, count, posted);
 	lane->tail += *posted;
+	for (uint32_t i = 0; i < *posted; i++)
+		bytes += requests[i].entry.bytes;
+	verbs_nic_posts(lane->nic, bytes, requests[0].entry.posted_ns);
 	if (!rc)
 		return 0;
 	return verbs_step_error(error, VERBS_STEP_POST, lane->nic->limits.name, verbs_errno(rc),

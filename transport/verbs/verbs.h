@@ -110,7 +110,16 @@ struct verbs_nic {
 	_Atomic bool lost;                 /* DEVICE_FATAL */
 	_Atomic uint64_t events_window_ns; /* lines about events: so many a window, no more */
 	_Atomic uint32_t events_told, events_untold;
+	struct provider_traffic *traffic;  /* the shared domain's, of this NIC */
 };
+
+/* For people: bytes that were posted, and that are complete or (done false) were given to another lane. */
+static inline void verbs_nic_posts(struct verbs_nic *nic, uint64_t bytes, uint64_t now_ns)
+{
+	if (bytes && !atomic_fetch_add_explicit(&nic->traffic->waiting_bytes, bytes, memory_order_relaxed))
+		atomic_store_explicit(&nic->traffic->busy_since_ns, now_ns, memory_order_relaxed);
+}
+void verbs_nic_past(struct verbs_nic *nic, uint64_t bytes, bool done);
 
 enum verbs_gpu { VERBS_GPU_NONE, VERBS_GPU_DMABUF, VERBS_GPU_PEERMEM };
 

@@ -297,6 +297,7 @@ int join_run(struct weft_worker *worker, uint32_t timeout_ms, struct error *erro
 	if (rc)
 		return rc;
 	worker->stage = STAGE_JOINED;
+	worker_is_between(worker, false);
 	log_plan(worker);
 	trace_join(worker, "join", begin);
 	return 0;
@@ -349,6 +350,7 @@ int join_pause(struct weft_worker *worker, const struct stop *stop, struct error
 		rc = control_paused(worker->control, &numbered, error);
 	worker->pausing = !rc;
 	worker->paused_ns = clock_ns();
+	activity_is(&worker->health.activity, ACTIVITY_PAUSED, stop->next);
 	return rc;
 }
 
@@ -384,6 +386,7 @@ int join_again(struct weft_worker *worker, bool block, struct error *error)
 			return WEFT_AGAIN;
 	} while (request != CONTROL_RUN);
 	worker->pausing = false;
+	worker_is_between(worker, false);
 	log_plan(worker);
 	trace_join(worker, "pause for a plan", worker->paused_ns);
 	return take_plan(worker, error);

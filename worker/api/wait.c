@@ -56,6 +56,8 @@ static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_
 		metrics_fails(worker, inner.code);
 	else if (begun && !rc)
 		metrics_ends(worker, SYNC_OK);
+	if (begun && rc <= 0)
+		worker_is_between(worker, !rc);
 	return worker_answer(worker, rc, &inner, error);
 }
 
@@ -89,8 +91,10 @@ int weft_commit_at(weft_worker *worker, uint64_t version, weft_error *error)
 		rc = post_load_outside(&worker->waiter.post_load, "weft_commit_at", &inner);
 	if (!rc)
 		rc = waiter_commit(&worker->waiter, version, &inner);
-	if (!rc)
+	if (!rc) {
 		metrics_look(worker);
+		worker_is_between(worker, false);
+	}
 	return worker_result(rc, &inner, error);
 }
 

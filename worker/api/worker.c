@@ -274,7 +274,7 @@ static int open_worker(weft_worker **out, const weft_options *options, struct er
 		    (rc = worker_check_way(worker, error))))
 		worker_tell(worker, error, worker->join_timeout_ms, &untold);
 	if (!rc)
-		control_attach(worker->control, worker->domain);
+		control_attach(worker->control, worker->domain, &worker->health.activity);
 	return rc;
 }
 

@@ -7,7 +7,7 @@
  *   tell.c       its failure reaches the others
  *   memory.c     where its memory lies
  *   write.c, wait.c, read.c, figures.c, compare.c, play.c    weft.h by noun
- *   metrics.c    what it shows Prometheus
+ *   metrics.c    what it shows Prometheus        shown.c    and people
  *
  *   lives as long as    the process    weft_worker: options, declarations, parameters' memory
  *                       one plan       epoch
@@ -106,6 +106,8 @@ int worker_may_declare(const struct weft_worker *worker, enum role role, const c
 /* ERROR_USAGE unless the `what` is one of `count`. */
 int worker_check_id(const char *call, const char *what, uint32_t id, size_t count,
 		    struct error *error);
+/* shown.c: no call of an update is in progress, as people see it; the last one went well, or not. */
+void worker_is_between(struct weft_worker *worker, bool went_well);
 /* What every call of an update asks first: worker given, able to go on, of that role, joined. */
 int worker_may_update(struct weft_worker *worker, enum role role, const char *call,
 		      struct error *error);

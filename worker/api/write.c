@@ -27,8 +27,10 @@ static int begin(weft_worker *worker, const char *call, uint64_t version, bool b
 				&(struct stop){.next = version, .version = worker->sender.ended},
 				&inner);
 	}
-	if (begun && rc < 0)
+	if (begun && rc < 0) {
 		metrics_fails(worker, inner.code);
+		worker_is_between(worker, false);
+	}
 	return worker_answer(worker, rc, &inner, error);
 }
 
@@ -39,6 +41,9 @@ static void over(weft_worker *worker, int rc, enum sync_result result, const str
 		metrics_fails(worker, why->code);
 	else if (worker)
 		metrics_ends(worker, result);
+	/* what was cut by an interrupt is still open */
+	if (worker && !sender_open_version(&worker->sender))
+		worker_is_between(worker, !rc && result == SYNC_OK);
 }
 
 int weft_update_begin(weft_worker *worker, uint64_t version, weft_error *error)
@@ -197,8 +202,10 @@ int weft_update_end(weft_worker *worker, weft_error *error)
 
 	if (!rc)
 		rc = sender_end(&worker->sender, &inner);
-	if (!rc && worker->stand_in.sender.epoch)
+	if (!rc && worker->stand_in.sender.epoch) {
+		activity_is(&worker->health.activity, ACTIVITY_STANDS_BY, worker->sender.ended);
 		rc = stand_in_run(&worker->stand_in, &inner);
+	}
 	over(worker, rc, SYNC_OK, &inner);
 	return worker_answer(worker, rc, &inner, error);
 }

@@ -4,7 +4,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "base/trouble.h"
 #include "trace/trace.h"
+#include "worker/control/activity.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -111,6 +113,46 @@ static void take_gone(struct control *control, const struct message_gone *gone,
 	}
 }
 
+static void send_message(struct control *control, const struct message *message);
+
+/* What NICs have carried; those that nothing went through, or that nobody counts, are left out. */
+static size_t take_traffic(const struct control *control, struct nic_traffic out[LIMIT_NICS])
+{
+	const struct transport_nic *nics;
+	size_t taken = 0;
+	uint32_t count = 0;
+
+	nics = control->domain ? transport_domain_nics(control->domain, &count) : NULL;
+	for (uint32_t i = 0; i < count && taken < LIMIT_NICS; i++) {
+		struct transport_traffic traffic;
+
+		transport_domain_traffic(control->domain, i, &traffic);
+		if (traffic.bytes || traffic.waiting_bytes)
+			out[taken++] = (struct nic_traffic){
+				(char *)(uintptr_t)nics[i].name, traffic.bytes,
+				traffic.busy_ns / 1000000u, traffic.waiting_bytes};
+	}
+	return taken;
+}
+
+/* Behind a heartbeat, for people: if it is lost, the next one says more. */
+static void send_activity(struct control *control, const struct message *beat)
+{
+	struct message message = {
+		.type = MESSAGE_ACTIVITY, .epoch = beat->epoch, .from = beat->from};
+	struct nic_traffic nics[LIMIT_NICS];
+	struct member waits[LIMIT_WAITS];
+	char trouble[TROUBLE_TEXT_BYTES];
+
+	memcpy(message.job, beat->job, sizeof(message.job));
+	activity_take(control->activity, waits, &message.u.activity);
+	message.u.activity.nics = nics;
+	message.u.activity.nic_count = take_traffic(control, nics);
+	if (trouble_text(trouble))
+		message.u.activity.trouble = trouble;
+	send_message(control, &message);
+}
+
 static void send_message(struct control *control, const struct message *message)
 {
 	struct error error;
@@ -131,6 +173,8 @@ static void send_message(struct control *control, const struct message *message)
 	/* the core sends an unanswered message again */
 	if (!dealer_send(control->dealer, bytes, length))
 		log_debug("%s not queued", message_type_name(message->type));
+	if (message->type == MESSAGE_HEARTBEAT && control->activity)
+		send_activity(control, message);
 }
 
 static void step(struct control *control, struct worker_event *event);
@@ -388,9 +432,11 @@ fail:
 	return rc;
 }
 
-void control_attach(struct control *control, struct transport_domain *domain)
+void control_attach(struct control *control, struct transport_domain *domain,
+		    struct activity_board *activity)
 {
 	control->domain = domain;
+	control->activity = activity;
 }
 
 int control_start(struct control *control, const struct worker_core_options *options,

@@ -29,6 +29,7 @@ struct control {
 	struct dealer *dealer; /* the control thread's while it runs */
 	int wake;
 	struct transport_domain *domain;
+	struct activity_board *activity; /* NULL: nobody is told */
 	struct worker_core *core; /* the control thread's once it runs */
 	pthread_t thread;
 	/* of the heartbeat that was sent last; the control thread's */

@@ -6,11 +6,13 @@
 void health_init(struct health *health, const char *name)
 {
 	pthread_mutex_init(&health->lock, NULL);
+	activity_init(&health->activity);
 	health->name = name;
 }
 
 void health_fini(struct health *health)
 {
+	activity_fini(&health->activity);
 	pthread_mutex_destroy(&health->lock);
 }
 

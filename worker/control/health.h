@@ -6,6 +6,7 @@
 #ifndef WORKER_CONTROL_HEALTH_H
 #define WORKER_CONTROL_HEALTH_H
 
+#include "worker/control/activity.h"
 #include "worker/control/control.h"
 #include <pthread.h>
 
@@ -18,6 +19,7 @@ struct health {
 	_Atomic bool failed;
 	pthread_mutex_t lock;
 	struct error failure;         /* this worker's own, once failed; under the lock */
+	struct activity_board activity; /* what it does meanwhile, for people */
 };
 
 void health_init(struct health *health, const char *name);

@@ -209,8 +209,10 @@ static struct event act(struct sender *sender, const struct step *step, struct d
 			struct error *error)
 {
 	struct event event = {.peer = step->peer, .error = error};
+	struct activity_board *board = &sender->health->activity;
 	pthread_mutex_t *wire = executor_wire(sender, step->peer);
 	uint64_t begin_ns = 0;
+	bool waits;
 	int rc;
 
 	if (step->kind == STEP_PACK) {
@@ -223,6 +225,7 @@ static struct event act(struct sender *sender, const struct step *step, struct d
 	}
 	pthread_mutex_lock(wire);
 	begin_ns = traced_now(sender->epoch);
+	activity_at(board, sender->epoch->peers[step->peer].plan->member);
 	rc = step->kind == STEP_POST	 ? post(sender, step, doing, &event, error)
 	     : step->kind == STEP_SIGNAL ? signal_peer(sender, step, &event, error)
 	     : step->wait == WAIT_TAKEN	 ? executor_taken(sender, step, &event, error)
@@ -232,9 +235,11 @@ static struct event act(struct sender *sender, const struct step *step, struct d
 	else if (!rc && event.kind == EVENT_POSTED && doing->bytes)
 		traced_post(sender, step, doing, begin_ns);
 	pthread_mutex_unlock(wire);
+	waits = !rc && (event.kind == EVENT_ASK || event.write < step->write);
+	activity_past(board, !waits);
 	if (rc)
 		event.kind = EVENT_FAILED;
-	else if (event.kind == EVENT_ASK || event.write < step->write)
+	else if (waits)
 		relax(doing->spins++);
 	return event;
 }
@@ -273,6 +278,7 @@ static struct step next(struct sender *sender, struct task *task, struct event *
 	step = schedule_next(schedule, task, event);
 	if (event->kind == EVENT_PACKED)
 		executor_sum(sender, last);
+	executor_show_bytes(sender);
 	if (schedule->failed)
 		sender->failed = true;
 	if (schedule->changed)

@@ -64,6 +64,7 @@ struct sender {
 	struct attempt attempt;        /* to begin */
 	uint64_t stopped_ns;           /* when the begin was first called that a pause came before; 0: none did */
 	uint64_t begin_ns, writing_since_ns;
+	uint64_t bytes_shown;          /* of counts.bytes, to people */
 	weft_stats stats;              /* those that the schedule does not count */
 
 	uint64_t ended;                /* the last version that was */
@@ -125,6 +126,11 @@ void executor_let_go(struct sender *sender);
 int executor_run(struct sender *sender, struct call *call);
 /* With the lock held, which it drops meanwhile: a moment, or until something changed. */
 void executor_pause(struct sender *sender);
+
+/* executor_shown.c, for people: now and then, who has not accepted that version yet. */
+void executor_show_whom(struct sender *sender, uint64_t version);
+/* With the lock held: how much it has sent. */
+void executor_show_bytes(struct sender *sender);
 
 /* ---- executor_pack.c: with no lock held ---- */
 

@@ -263,6 +263,7 @@ static int finish_begin(struct sender *sender, int rc)
 	if (rc)
 		return rc;
 	executor_let_go(sender);
+	activity_is(&sender->health->activity, ACTIVITY_OPEN, sender->schedule.version);
 	pthread_mutex_lock(&sender->lock);
 	memset(sender->data, 0, sender->epoch->send.tensor_count * sizeof(*sender->data));
 	send_device_begin(sender);
@@ -295,9 +296,11 @@ int sender_begin(struct sender *sender, uint64_t version, bool block, struct err
 	call_init(&call, CALL_BEGIN, sender->attempt.deadline_ns, error);
 	call.version = version;
 	task_init(&task, &call);
+	activity_is(&sender->health->activity, ACTIVITY_BEGINS, version);
 	while (!rc && (rc = look(sender, &task, &until, error)) == 1 && block) {
 		uint64_t slice = clock_deadline_ns(WAIT_SLICE_MS);
 
+		executor_show_whom(sender, version);
 		seen = transport_signal_wait(sender->epoch->options.domain, seen,
 					     slice < until ? slice : until);
 		rc = 0;
@@ -340,8 +343,10 @@ static int enter(struct sender *sender, const char *call, struct error *error)
 		pthread_mutex_unlock(&sender->lock);
 		return rc;
 	}
-	if (!sender->schedule.writers++)
+	if (!sender->schedule.writers++) {
 		sender->writing_since_ns = clock_ns();
+		activity_writes(&sender->health->activity, sender->writing_since_ns, 0);
+	}
 	return 0;
 }
 
@@ -354,7 +359,10 @@ static int leave(struct sender *sender, int rc, struct error *error)
 	if (broken) /* by this call or by one beside it */
 		*error = schedule->error;
 	if (!--schedule->writers) {
-		sender->stats.copy_ns += clock_ns() - sender->writing_since_ns;
+		uint64_t took = clock_ns() - sender->writing_since_ns;
+
+		sender->stats.copy_ns += took;
+		activity_writes(&sender->health->activity, 0, took);
 		traced_sending(sender, "write", sender->writing_since_ns, 0);
 		pthread_cond_broadcast(&sender->changed);
 	}
@@ -582,6 +590,7 @@ static int finish(struct sender *sender, struct error *error)
 	bool broken;
 	int rc;
 
+	activity_is(&sender->health->activity, ACTIVITY_ENDS, version);
 	copy_fence();
 	rc = send_device_settle(sender, error);
 	if (!rc)
@@ -592,8 +601,7 @@ static int finish(struct sender *sender, struct error *error)
 		sender->ended = version;
 		sender->stats.updates++;
 		sender->stats.update_ns = clock_ns() - sender->begin_ns;
-		traced_sending(sender, "end", since, 0);
-		traced_sending(sender, "update", sender->begin_ns, 0);
+		traced_ended(sender, since);
 	}
 	broken = sender->schedule.failed;
 	pthread_mutex_unlock(&sender->lock);

@@ -126,6 +126,12 @@ void traced_sending(const struct sender *sender, const char *name, uint64_t begi
 		trace_add(sender->epoch->options.trace, &event, "update");
 }
 
+void traced_ended(const struct sender *sender, uint64_t end_begin_ns)
+{
+	traced_sending(sender, "end", end_begin_ns, 0);
+	traced_sending(sender, "update", sender->begin_ns, 0);
+}
+
 /* ---- an inference rank ---- */
 
 static void add_part(const struct waiter *waiter, const char *name, uint64_t version,

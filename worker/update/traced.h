@@ -35,6 +35,8 @@ void traced_wire(const struct sender *sender, const struct step *step, uint64_t 
 /* A part of the update that is open, from begin_ns to now: "accept", "write", "end", and "update", which is all of it. With the lock, or
  * between two updates. */
 void traced_sending(const struct sender *sender, const char *name, uint64_t begin_ns, uint64_t bytes);
+/* The last two. */
+void traced_ended(const struct sender *sender, uint64_t end_begin_ns);
 
 /* ---- an inference rank's ---- */
 

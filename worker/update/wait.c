@@ -126,10 +126,11 @@ static bool listen(struct waiter *waiter, struct heard *heard, struct receive_ev
 	return true;
 }
 
-static void sleep_until(struct waiter *waiter, uint64_t until_ns)
+static void sleep_until(struct waiter *waiter, const struct receive_step *step)
 {
-	uint64_t slice = clock_deadline_ns(WAIT_SLICE_MS);
+	uint64_t slice = clock_deadline_ns(WAIT_SLICE_MS), until_ns = step->until_ns;
 
+	waiter_show_whom(waiter, step);
 	waiter_push(waiter);
 	waiter->signals = transport_signal_wait(waiter->epoch->options.domain, waiter->signals,
 						slice < until_ns ? slice : until_ns);
@@ -499,8 +500,9 @@ static int stop(struct waiter *waiter)
 	return WAITER_PAUSES;
 }
 
-static int try_again(struct waiter *waiter)
+static int try_again(struct waiter *waiter, const struct receive_step *step)
 {
+	waiter_show_whom(waiter, step);
 	waiter_push(waiter);
 	return WEFT_AGAIN;
 }
@@ -513,6 +515,7 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 	for (;;) {
 		struct receive_step step = receive_next(&waiter->receiver, &event);
 
+		waiter_show(waiter, &step);
 		/* without the time, so that no deadline passes before all that came was heard */
 		event = (struct receive_event){.kind = RECEIVE_ASKS};
 		if (step.kind == RECEIVE_FAIL)
@@ -534,9 +537,9 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 		else if (step.kind == RECEIVE_MEET && clock_ns() >= step.until_ns)
 			event = late(waiter, &step, &heard);
 		else if (step.kind == RECEIVE_MEET && block)
-			sleep_until(waiter, step.until_ns);
+			sleep_until(waiter, &step);
 		else if (step.kind == RECEIVE_MEET)
-			return try_again(waiter);
+			return try_again(waiter, &step);
 		else if (listen(waiter, &heard, &event))
 			;
 		else if (waiter_pauses(waiter, waiter->receiver.wanted))
@@ -547,9 +550,9 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 		else if (clock_ns() >= step.until_ns)
 			event.now_ns = clock_ns();
 		else if (!block)
-			return try_again(waiter);
+			return try_again(waiter, &step);
 		else
-			sleep_until(waiter, step.until_ns);
+			sleep_until(waiter, &step);
 		if (block || !only_interrupted(waiter, &event))
 			continue;
 		*error = heard.error;

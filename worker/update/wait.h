@@ -158,6 +158,9 @@ void waiter_release_all(struct waiter *waiter);
 int waiter_clear(struct waiter *waiter, uint64_t version, uint32_t timeout_ms, bool block, struct error *error);
 /* wait.c: the job is to make a pause, and of what is waited for nothing is on its way. */
 bool waiter_pauses(struct waiter *waiter, uint64_t version);
+/* wait_shown.c: to people, that this is what it does next; and, now and then, whom it waits for there. */
+void waiter_show(struct waiter *waiter, const struct receive_step *step);
+void waiter_show_whom(struct waiter *waiter, const struct receive_step *step);
 /* wait_sums.c: of a device that sums. Then, all pieces of that version against what trainers say of them, if they do. */
 int waiter_open_sums(struct waiter *waiter, struct error *error);
 int waiter_verify(struct waiter *waiter, uint64_t version, struct error *error);

@@ -163,6 +163,7 @@ function loadCharts(plan) {
 	specs.push({...common, title: 'Sessions by trainer', ranks: 'trainers', names: trainer, plans: plans('sessions'), bounds: [],
 		edges: edgesOf(plan.stage, 'stage'), text: (v) => grouped(v), whole: true, caption: 'How many inference ranks each trainer writes to.'});
 	if (plan.topology) specs.push(...topologyCharts(plan, common));
+	if (plan.measured) specs.unshift(...measuredCharts(plan, {...common, trainer, rank}));
 	const charts = specs.map((spec) => barChart(spec, view)), area = byId('load-charts');
 	for (const chart of charts) area.append(chart.box);
 	const render = () => charts.forEach((chart) => chart.render());

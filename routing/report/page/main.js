@@ -39,6 +39,21 @@ function topologyCharts(plan, common) {
 	return charts;
 }
 
+/* What each rank took, beside what it would have at the mean rate of all: who is far from that is slower, or faster, than its
+ * bytes explain. */
+function measuredCharts(plan, common) {
+	const charts = [];
+	for (const [role, word, verb, names] of [['trainer', 'trainer', 'send', common.trainer], ['inference', 'inference rank', 'receive', common.rank]]) {
+		const seconds = plan.measured[role], bytes = plan.own[role];
+		const sum = (values) => values.reduce((a, b) => a + b, 0), rate = sum(bytes) / (sum(seconds) || 1);
+		charts.push({...common, title: 'What each ' + word + ' took', ranks: word + 's', names, text: secondsText, bounds: [],
+			edges: role === 'trainer' ? edgesOf(plan.stage, 'stage') : edgesOf(plan.engineOf, 'engine'),
+			plans: [{name: 'measured', values: seconds, style: 'own'}, {name: 'its bytes at the mean rate', values: bytes.map((b) => rate ? b / rate : 0), style: 'other'}],
+			caption: 'Seconds from the moment when all stood ready until it was through, the median of ' + plan.measured.updates + ' updates, and what it has to ' + verb + ' at the rate of all together.'});
+	}
+	return charts;
+}
+
 function start() {
 	const plan = readPlan(), status = byId('status'), parts = [];
 	for (const section of document.querySelectorAll('.drawn')) section.hidden = false;

@@ -18,7 +18,7 @@ static int html_text(struct text_file *text, const struct dump *dump, const stru
 	int rc;
 
 	assert_non_null(stream);
-	rc = export_html(stream, dump, beside, error);
+	rc = export_html(stream, dump, beside, NULL, error);
 	fclose(stream);
 	return rc;
 }
@@ -164,7 +164,7 @@ static void test_html__survives_every_failed_allocation(void **state)
 	assert_non_null(sink);
 	for (k = 1; rc; k++) {
 		memory_fail_at(k);
-		rc = export_html(sink, dump, other, &error);
+		rc = export_html(sink, dump, other, NULL, &error);
 		memory_fail_at(0);
 		if (rc != 0 && rc != -ERROR_MEMORY)
 			fail_msg("allocation %" PRIu64 ": %s", k, error.text);
