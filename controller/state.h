@@ -116,7 +116,10 @@ struct status_event {
 struct status {
 	struct seen *seen;                 /* as the membership's slots */
 	ARRAY(struct status_event) events; /* the last LIMIT_EVENTS */
+	uint64_t second_ms;                /* start of the second in which .. */
+	uint32_t answers;                  /* so many reports were made */
 	uint32_t attempt;                  /* of the plan that follows; 0: none yet */
+	uint32_t count[ROLE_COUNT];        /* of its ranks */
 	bool planned;                      /* it could be summed */
 	uint64_t *bytes[ROLE_COUNT];       /* of an update, by rank */
 	uint64_t largest_bytes, bound_bytes, predicted_us, bound_us;

@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#define ANSWERS_A_SECOND 50
+
 bool status_init(struct controller *controller)
 {
 	controller->status.seen = memory_zalloc(controller->members.count, sizeof(struct seen));
@@ -103,6 +105,7 @@ void status_note(struct controller *controller, const struct slot *slot, const s
 
 static bool take_bytes(struct status *status, enum role role, const uint64_t *from, uint32_t count)
 {
+	status->count[role] = count;
 	status->bytes[role] = memory_zalloc(count, sizeof(uint64_t));
 	if (status->bytes[role])
 		memcpy(status->bytes[role], from, count * sizeof(uint64_t));
@@ -176,8 +179,9 @@ static void put_member(const struct controller *controller, const struct slot *s
 		.heard_ms = ago(controller, slot->heard_ms),
 		.version = slot->version,
 		.version_ms = ago(controller, seen->version_ms),
-		.plan_bytes = status->planned ? status->bytes[slot->who.role][slot->who.rank] : 0,
 	};
+	if (status->planned && slot->who.rank < status->count[slot->who.role])
+		out->plan_bytes = status->bytes[slot->who.role][slot->who.rank];
 	if (!is_of(seen, slot))
 		return;
 	out->known = true;
@@ -303,6 +307,18 @@ static void put_job(const struct controller *controller, struct message_report *
 	text_fini(&missing);
 }
 
+/* Who asks without end is not to keep the job from its controller: who is not answered asks again. */
+static bool is_too_much(struct controller *controller)
+{
+	struct status *status = &controller->status;
+
+	if (controller->now_ms >= status->second_ms + 1000) {
+		status->second_ms = controller->now_ms;
+		status->answers = 0;
+	}
+	return ++status->answers > ANSWERS_A_SECOND;
+}
+
 void status_answer(struct controller *controller, const char *peer, const struct message *message)
 {
 	struct message answer = {.type = MESSAGE_REPORT};
@@ -310,6 +326,8 @@ void status_answer(struct controller *controller, const char *peer, const struct
 	struct message *out;
 	bool ok = true;
 
+	if (is_too_much(controller))
+		return;
 	put_job(controller, report, &ok);
 	put_members(controller, report, &ok);
 	put_events(controller, report, &ok);

@@ -83,13 +83,33 @@ static void test_ask__changes_nothing_and_makes_nobody_a_member(void **state)
 
 	reach(bench, TO_RUN);
 	before = controller_line(bench->controller, bench->now);
-	for (int i = 0; i < 100; i++)
+	for (int i = 0; i < 40; i++)
 		ask(bench, JOB, i % 2 ? "trainer" : "observer");
 	after = controller_line(bench->controller, bench->now);
 	assert_string_equal(before, after);
 	assert_false(controller_is_member(bench->controller, "observer"));
 	memory_free(before);
 	memory_free(after);
+}
+
+/* 50 in a second. */
+static void test_ask__more_often_than_reports_are_made_is_answered_in_the_next_second(void **state)
+{
+	struct bench *bench = *state;
+	struct message message = {.type = MESSAGE_ASK, .job = JOB};
+
+	for (int i = 0; i < 50; i++)
+		ask(bench, JOB, NULL);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(step(bench, (struct controller_event){.type = CONTROLLER_RECEIVED,
+								       .peer = "observer",
+								       .message = &message}),
+				 0);
+		assert_int_equal(bench->actions.count, 0);
+	}
+	tick(bench, 500);
+	bench->now = 1000;
+	ask(bench, JOB, NULL);
 }
 
 static void test_activity__of_a_stranger_is_not_taken(void **state)
@@ -131,6 +151,7 @@ int main(void)
 		TEST(test_ask__before_anybody_is_here_says_who_is_missing),
 		TEST(test_ask__of_a_running_job_shows_plan_links_and_what_each_said_last),
 		TEST(test_ask__changes_nothing_and_makes_nobody_a_member),
+		TEST(test_ask__more_often_than_reports_are_made_is_answered_in_the_next_second),
 		TEST(test_activity__of_a_stranger_is_not_taken),
 		TEST(test_failure__is_an_event_with_its_age),
 	};
