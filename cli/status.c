@@ -189,6 +189,4 @@ static const struct verb status_verb = {
 };
 
 const struct command status_commands[] = {
-	{"status", NULL, "a running job: who does what, who waits for whom, who is at fault",
-	 &status_verb},
-	{0}};
+	{"status", NULL, "a running job: who does what, and who is at fault", &status_verb}, {0}};

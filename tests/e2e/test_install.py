@@ -165,7 +165,7 @@ def test_install__every_program_and_every_script_runs_where_it_was_moved(prefix,
     for name in programs:
         assert f"usage: {name} " in moved(found[name], "--help").lower()
     verbs = re.findall(r"^  ([a-z]+) +([a-z-]*)  +\S", moved(found["weft"], "--help"), re.M)
-    assert {"route", "model", "checkpoint", "doctor", "bench", "key", "explain", "trace"} == {noun for noun, _ in verbs}
+    assert {"route", "model", "checkpoint", "doctor", "bench", "key", "explain", "trace", "status"} == {noun for noun, _ in verbs}
     for words in verbs:
         assert f"Usage: weft {' '.join(words).strip()} " in moved(found["weft"], *filter(None, words), "--help")
     for name, use in SCRIPTS.items():
