@@ -8,6 +8,7 @@
 #include "base/pattern.h"
 #include "base/plain.h"
 #include "base/threads.h"
+#include "base/trouble.h"
 #include "trace/trace_line.h"
 
 #include <errno.h>
@@ -171,9 +172,12 @@ static void put(struct trace *trace, struct text *text)
 	if (!trace->failed && text_ok(text) && write_all(trace->file, text->data, text->bytes))
 		return;
 	why = text_ok(text) ? errno : why;
-	if (!trace->failed)
-		log_warn("%s: the trace ends here, since it could not be written: %s",
-			 trace->file_name, strerror(why));
+	if (trace->failed)
+		return;
+	log_warn("%s: the trace ends here, since it could not be written: %s", trace->file_name,
+		 strerror(why));
+	trouble_set(TROUBLE_TRACE, "%s: the trace has ended, since it could not be written: %s",
+		    trace->file_name, strerror(why));
 	trace->failed = true;
 }
 

@@ -43,6 +43,23 @@ void write__moves_exactly_its_bytes_at_any_size(void **state)
 	pair_close(&pair);
 }
 
+/* All of it is complete: NICs that are counted have carried it, and have nothing on its way. */
+static void check_traffic(const struct transport_domain *domain, uint64_t bytes)
+{
+	struct transport_traffic traffic;
+	uint64_t carried = 0;
+	uint32_t count;
+
+	transport_domain_nics(domain, &count);
+	for (uint32_t i = 0; i < count; i++) {
+		transport_domain_traffic(domain, i, &traffic);
+		assert_int_equal(traffic.waiting_bytes, 0);
+		assert_true(!traffic.bytes || traffic.busy_ns);
+		carried += traffic.bytes;
+	}
+	assert_true(carried == 0 || carried >= bytes);
+}
+
 void write__counts_what_is_done_in_order(void **state)
 {
 	const struct transport_stats *stats;
@@ -63,6 +80,7 @@ void write__counts_what_is_done_in_order(void **state)
 	assert_int_equal(stats->writes, 20);
 	assert_int_equal(stats->bytes, 16000);
 	assert_true(stats->chunks >= 16);
+	check_traffic(pair.a, 16000);
 	pair_close(&pair);
 }
 
