@@ -211,10 +211,10 @@ int bench_update_run(const struct bench_options *options, struct error *error)
 		rc = run_rounds(shared, options, &children, &disturbed, error);
 	if (rc == 0)
 		rc = children_wait(&children, error);
-	if (rc == 0 && options->report)
-		rc = bench_measured_write(shared, options, error);
 	if (rc == 0)
 		bench_report_end(shared, options, disturbed);
+	if (rc == 0 && options->report)
+		rc = bench_measured_write(shared, options, error);
 	children_close(&children);
 	bench_measured_close(shared, options);
 	memory_free(plan);

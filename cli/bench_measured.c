@@ -51,7 +51,7 @@ void bench_measured_note(struct bench_shared *shared, const struct bench_options
 
 char *bench_measured_plan(const struct bench_options *options)
 {
-	return memory_format("%s.plan", options->report);
+	return memory_format("%s.%d.plan", options->report, (int)getpid());
 }
 
 static int compare(const void *left, const void *right)

@@ -123,10 +123,15 @@ static long least(uint64_t until_ms, uint64_t now)
 int asker_ask(struct asker *asker, struct message *report, struct error *error)
 {
 	uint64_t end = clock_ms() + asker->options.timeout_ms, asks = 0;
+	const unsigned char *bytes;
+	struct error why;
+	size_t length;
 
+	/* answers to what was asked twice are of an earlier look */
+	while (dealer_receive(asker->dealer, &bytes, &length, &why))
+		;
 	for (;;) {
 		uint64_t now = clock_ms(), drained;
-		struct error why;
 		int rc;
 
 		if (dealer_news(asker->dealer, &why)) {

@@ -2,9 +2,9 @@
  *
  * status_show.c -- a running job for people. Ranks that do the same stand on one line:
  *
- *   ranks            does          version  for      waits for     bytes/s    host
- *   trainer 0..6     between             7  1.2 s                             a, b
- *   trainer 7        writes              8  3.4 s    inference 2   12.3 MB/s  b
+ *   ranks            does       version       for waits for              bytes/s              heard host
+ *   trainer 0..6     between          7     1.2 s                                             0.2 s a
+ *   trainer 7        writes           7     3.4 s inference 2          12.3 MB/s ██████████   0.1 s b
  */
 #include "cli/status.h"
 
@@ -145,6 +145,19 @@ static void show_ranks(const struct message_report *report)
 
 /* ---- the last update, beside the plan ---- */
 
+/* Without the time until ranks accept, which is theirs; with what the host program does between begin and end. */
+static uint64_t sending_us(const struct update_clocks *last)
+{
+	return last->update_us > last->wait_us ? last->update_us - last->wait_us : 0;
+}
+
+/* What of its last update is its own: an inference rank waits for trainers that compute, whoever is slow. */
+static uint64_t own_us(const struct report_member *one)
+{
+	return one->who.role == ROLE_TRAINER ? sending_us(&one->activity.last)
+					     : one->activity.last.install_us;
+}
+
 static const struct report_member *slowest(const struct message_report *report, enum role role)
 {
 	const struct report_member *worst = NULL;
@@ -152,9 +165,9 @@ static const struct report_member *slowest(const struct message_report *report, 
 	for (size_t i = 0; i < report->member_count; i++) {
 		const struct report_member *one = &report->members[i];
 
-		if (one->who.role != role || !one->known || !one->activity.last.update_us)
+		if (one->who.role != role || !tells(one) || !one->activity.last.update_us)
 			continue;
-		if (!worst || one->activity.last.update_us > worst->activity.last.update_us)
+		if (!worst || own_us(one) > own_us(worst))
 			worst = one;
 	}
 	return worst;
@@ -167,12 +180,6 @@ static void show_plan(const struct message_report *report)
 	printf("plan %u: policy %s; the busiest trainer sends %s, no plan less than %s\n",
 	       report->attempt, shown(report->policy), BYTES_TEXT(report->largest_bytes),
 	       BYTES_TEXT(report->bound_bytes));
-}
-
-/* Without the time until ranks accept, which is theirs; with what the host program does between begin and end. */
-static uint64_t sending_us(const struct update_clocks *last)
-{
-	return last->update_us > last->wait_us ? last->update_us - last->wait_us : 0;
 }
 
 static void show_trainer(const struct message_report *report, const struct report_member *one)
@@ -280,10 +287,12 @@ static void show_links(const struct message_report *report)
 	struct grid_column *heads = memory_zalloc(columns, sizeof(*heads));
 	const char **cells = memory_zalloc(columns, sizeof(*cells));
 	char(*names)[16] = memory_zalloc(columns, sizeof(*names));
+	char(*texts)[16] = memory_zalloc(
+		columns, sizeof(*texts)); /* a row may be wider than what grid_cell keeps */
 	struct grid grid;
 	size_t at = 0;
 
-	if (!heads || !cells || !names)
+	if (!heads || !cells || !names || !texts)
 		goto out;
 	heads[0] = (struct grid_column)COLUMN("trainer", -8);
 	for (uint32_t c = 1; c < columns; c++) {
@@ -300,9 +309,8 @@ static void show_links(const struct message_report *report)
 		for (uint32_t c = 1; c < columns; c++) {
 			uint64_t bytes = link_bytes(report, &at, trainer, c - 1);
 
-			/* a row may be wider than what grid_cell keeps */
-			snprintf(names[c], sizeof(names[c]), "%s", bytes ? BYTES_TEXT(bytes) : ".");
-			cells[c] = names[c];
+			snprintf(texts[c], sizeof(texts[c]), "%s", bytes ? BYTES_TEXT(bytes) : ".");
+			cells[c] = texts[c];
 		}
 		while (at < report->link_count && report->links[at].trainer == trainer)
 			at++;
@@ -316,6 +324,7 @@ out:
 	memory_free(heads);
 	memory_free(cells);
 	memory_free(names);
+	memory_free(texts);
 }
 
 /* ---- all of it ---- */
@@ -345,7 +354,7 @@ void status_show(const struct status_view *view)
 {
 	const struct message_report *now = view->now;
 
-	printf("job '%s' at %s: %s for %.1f s; %u trainers, %u engines of %u rank%s; versions are "
+	printf("job '%s' at %s: %s, up %.1f s; %u trainers, %u engines of %u rank%s; versions are "
 	       "shown by %s; a loss %s\n",
 	       shown(view->job), shown(view->controller), shown(now->state), seconds(now->up_ms),
 	       now->trainers, now->engines, now->engine_ranks, now->engine_ranks == 1 ? "" : "s",

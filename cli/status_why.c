@@ -5,14 +5,11 @@
  *   silent        a worker is not heard: its process is stopped, its host hangs, its network is cut
  *   lost          it is no part of the job any more, and why
  *   gathers       the job has not begun, and who is missing
- *   waited for    others wait, directly or through others, for one who waits for nobody
+ *   waited for    others wait, directly or through others, for one who waits for nobody (status_waits.c)
  *   slow          a NIC carries far less while it is busy than the others do
  *   trouble       something of a process that harms no other one: a disk that is full
- *
- * A waits for B who waits for C: C alone is named. A host program that computes while others wait is normal between two updates,
- * and a note; it is a fault where its equals are past what it has yet to do.
  */
-#include "cli/status.h"
+#include "cli/status_looking.h"
 
 #include "base/text.h"
 #include "cli/shown.h"
@@ -21,18 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WAIT_MS	     1000 /* others have waited so long before anybody is named for it */
-#define BUSY_MS	     50	  /* a NIC was busy so long before its rate means something */
-#define SIGNALS	     1000 /* who carries less than one in so many of the most carries signals alone */
-#define SLOW_PARTS   4	  /* a rate of less than one in so many of the median is slow */
-#define BEATS_MISSED 2
-
-struct looking {
-	const struct message_report *before, *now;
-	findings *out;
-	bool *named; /* by place among the members */
-	bool failed;
-};
+#define BUSY_MS	   50	/* a NIC was busy so long before its rate means something */
+#define SIGNALS	   1000 /* who carries less than one in so many of the most carries signals alone */
+#define SLOW_PARTS 4	/* a rate of less than one in so many of the median is slow */
 
 char *status_who(const struct report_member *member, char out[STATUS_WHO_BYTES])
 {
@@ -58,20 +46,29 @@ const struct report_member *status_find(const struct message_report *report, str
 		       : NULL;
 }
 
-static bool is_phase(const struct report_member *member, const char *phase)
+bool looking_is_phase(const struct report_member *member, const char *phase)
 {
 	return strcmp(member->phase, phase) == 0;
 }
 
-/* Part of the job, and has to be heard. */
-static bool is_here(const struct report_member *member)
+bool looking_is_here(const struct report_member *member)
 {
-	return !is_phase(member, "absent") && !is_phase(member, "left") &&
-	       !is_phase(member, "lost");
+	return !looking_is_phase(member, "absent") && !looking_is_phase(member, "left") &&
+	       !looking_is_phase(member, "lost");
 }
 
-static void name(struct looking *looking, bool fault, const struct report_member *who,
-		 const struct text *text)
+uint64_t looking_stale_ms(const struct message_report *report)
+{
+	return BEATS_MISSED * (uint64_t)report->heartbeat_ms + 200;
+}
+
+bool looking_is_silent(const struct message_report *report, const struct report_member *member)
+{
+	return looking_is_here(member) && member->heard_ms > looking_stale_ms(report);
+}
+
+void looking_name(struct looking *looking, bool fault, const struct report_member *who,
+		  const struct text *text)
 {
 	struct finding finding = {.fault = fault, .who = {ROLE_TRAINER, UINT32_MAX}};
 
@@ -86,20 +83,28 @@ static void name(struct looking *looking, bool fault, const struct report_member
 	}
 }
 
-#define NAME(looking, fault, who, ...)             \
-	do {                                       \
-		struct text text_ = {0};           \
-		text_format(&text_, __VA_ARGS__);  \
-		name(looking, fault, who, &text_); \
-		text_fini(&text_);                 \
-	} while (0)
-
 /* ---- silent, lost ---- */
 
-static bool is_silent(const struct message_report *report, const struct report_member *member)
+/* Nobody of all: it is not they. */
+static bool all_are(struct looking *looking)
 {
-	return is_here(member) &&
-	       member->heard_ms > BEATS_MISSED * (uint64_t)report->heartbeat_ms + 200;
+	const struct message_report *now = looking->now;
+	uint64_t least = UINT64_MAX;
+	uint32_t here = 0;
+
+	for (size_t i = 0; i < now->member_count; i++) {
+		if (!looking_is_here(&now->members[i]))
+			continue;
+		here++;
+		least = now->members[i].heard_ms < least ? now->members[i].heard_ms : least;
+	}
+	if (here < 2 || least <= looking_stale_ms(now))
+		return false;
+	NAME(looking, true, NULL,
+	     "the controller has heard none of %u workers for %.1f s: it stood still itself, or its host's "
+	     "network is cut",
+	     here, (double)least / 1e3);
+	return true;
 }
 
 static void silent(struct looking *looking)
@@ -107,8 +112,10 @@ static void silent(struct looking *looking)
 	const struct message_report *now = looking->now;
 	char who[STATUS_WHO_BYTES];
 
+	if (all_are(looking))
+		return;
 	for (size_t i = 0; i < now->member_count; i++)
-		if (is_silent(now, &now->members[i]))
+		if (looking_is_silent(now, &now->members[i]))
 			NAME(looking, true, &now->members[i],
 			     "%s is silent for %.1f s: its process is stopped, its host stands still "
 			     "or its network is cut; it counts as lost after %.1f s (--lost-after)",
@@ -145,14 +152,14 @@ static void lost(struct looking *looking)
 		const struct report_member *member = &now->members[i];
 		const struct report_event *event;
 
-		if (!is_phase(member, "lost"))
+		if (!looking_is_phase(member, "lost"))
 			continue;
 		event = event_of(now, member->who);
 		if (event && event->who.rank != member->who.rank) {
 			/* the one to blame is named; the others left with it */
 			const struct report_member *blamed = status_find(now, event->who);
 
-			if (blamed && is_phase(blamed, "lost"))
+			if (blamed && looking_is_phase(blamed, "lost"))
 				continue;
 		}
 		if (event)
@@ -182,167 +189,6 @@ static void gathers(struct looking *looking)
 		     shown(looking->now->state), shown(looking->now->missing));
 }
 
-/* ---- waited for ---- */
-
-/* Trainers past the step that this one is at, in the version that it is waited for. */
-static bool others_are_past(const struct message_report *report, const struct report_member *one,
-			    uint64_t version)
-{
-	for (size_t i = 0; i < report->member_count; i++) {
-		const struct report_member *other = &report->members[i];
-		const struct message_activity *does = &other->activity;
-
-		if (other == one || other->who.role != one->who.role || !other->known ||
-		    !is_here(other))
-			continue;
-		if (other->version >= version ||
-		    (does->version >= version &&
-		     (does->what > one->activity.what || one->activity.what == ACTIVITY_BETWEEN)))
-			return true;
-	}
-	return false;
-}
-
-struct waited {
-	const struct report_member *longest; /* who waits, */
-	uint64_t ms, version;		     /* for so long, for that version */
-	uint32_t count;
-};
-
-static struct waited waits_for(const struct message_report *report, struct member who)
-{
-	struct waited waited = {0};
-
-	for (size_t i = 0; i < report->member_count; i++) {
-		const struct report_member *member = &report->members[i];
-		const struct message_activity *does = &member->activity;
-		bool is = false;
-
-		for (size_t k = 0; k < does->wait_count && member->known; k++)
-			is = is ||
-			     (does->waits[k].role == who.role && does->waits[k].rank == who.rank);
-		if (!is || !is_here(member))
-			continue;
-		waited.count++;
-		if (waited.longest && does->since_ms <= waited.ms)
-			continue;
-		waited.longest = member;
-		waited.ms = does->since_ms;
-		waited.version = does->version ? does->version : member->version + 1;
-	}
-	return waited;
-}
-
-/* What one does, who is waited for and waits for nobody, in words; *host: it is its host program's to end that. */
-static void say_why(struct text *text, const struct report_member *one, uint64_t version,
-		    bool *fault, const struct message_report *report)
-{
-	const struct message_activity *does = &one->activity;
-	double seconds = (double)does->since_ms / 1e3;
-	bool trainer = one->who.role == ROLE_TRAINER;
-
-	*fault = true;
-	switch (does->what) {
-	case ACTIVITY_BETWEEN:
-		*fault = !trainer || others_are_past(report, one, version);
-		text_format(
-			text,
-			trainer ? "has not begun update %llu: its host program computes, or hangs, "
-				  "for %.1f s"
-				: "is not in weft_update_wait for update %llu: its host program "
-				  "does something else, or hangs, for %.1f s",
-			(unsigned long long)version, seconds);
-		break;
-	case ACTIVITY_OPEN:
-		*fault = others_are_past(report, one, version);
-		text_format(
-			text,
-			"has begun update %llu %.1f s ago, and its host program has yet to write "
-			"all tensors, or to end it",
-			(unsigned long long)does->version, seconds);
-		break;
-	case ACTIVITY_WRITES:
-	case ACTIVITY_ENDS:
-		*fault = others_are_past(report, one, version);
-		text_format(text, "sends update %llu for %.1f s, %s/s now",
-			    (unsigned long long)does->version, seconds,
-			    BYTES_TEXT(one->bytes_per_second));
-		break;
-	case ACTIVITY_LOADS:
-		text_format(text,
-			    "loads update %llu for %.1f s: its post-load hook, or the copy of what "
-			    "was staged",
-			    (unsigned long long)does->version, seconds);
-		break;
-	case ACTIVITY_PREPARED:
-		text_format(text,
-			    "has update %llu prepared for %.1f s, and its host has not called "
-			    "weft_commit_at",
-			    (unsigned long long)does->version, seconds);
-		break;
-	default:
-		text_format(text, "is at '%s' of update %llu for %.1f s", activity_name(does->what),
-			    (unsigned long long)does->version, seconds);
-	}
-}
-
-static void name_waited(struct looking *looking, const struct report_member *one,
-			const struct waited *waited)
-{
-	struct text text = {0};
-	char who[STATUS_WHO_BYTES];
-	bool fault = true;
-
-	text_format(&text, "%s ", status_who(one, who));
-	if (!one->known)
-		text_add(&text, "has said nothing of what it does");
-	else
-		say_why(&text, one, waited->version, &fault, looking->now);
-	text_format(&text, "; %u wait%s for it, %s for %.1f s", waited->count,
-		    waited->count == 1 ? "s" : "", status_who(waited->longest, who),
-		    (double)waited->ms / 1e3);
-	name(looking, fault, one, &text);
-	text_fini(&text);
-}
-
-static void waited_for(struct looking *looking)
-{
-	const struct message_report *now = looking->now;
-
-	for (size_t i = 0; i < now->member_count; i++) {
-		const struct report_member *one = &now->members[i];
-		struct waited waited;
-
-		if (looking->named[i] || !is_here(one) || (one->known && one->activity.wait_count))
-			continue;
-		waited = waits_for(now, one->who);
-		if (waited.count && waited.ms >= WAIT_MS)
-			name_waited(looking, one, &waited);
-	}
-}
-
-/* Everybody waits for somebody, and nobody is at the end of it: the circle is all there is to say. */
-static void circle(struct looking *looking)
-{
-	const struct message_report *now = looking->now;
-	const struct report_member *longest = NULL;
-	char who[STATUS_WHO_BYTES], name_of[MEMBER_TEXT_BYTES];
-
-	for (size_t i = 0; i < now->member_count; i++) {
-		const struct report_member *one = &now->members[i];
-
-		if (one->known && is_here(one) && one->activity.wait_count &&
-		    one->activity.since_ms >= 5 * WAIT_MS &&
-		    (!longest || one->activity.since_ms > longest->activity.since_ms))
-			longest = one;
-	}
-	if (longest && !looking->out->count)
-		NAME(looking, false, longest,
-		     "%s waits for %s for %.1f s, which waits for others in its turn",
-		     status_who(longest, who), member_text(longest->activity.waits[0], name_of),
-		     (double)longest->activity.since_ms / 1e3);
-}
-
 /* ---- slow ---- */
 
 static const struct nic_traffic *same_nic(const struct report_member *before,
@@ -363,9 +209,11 @@ uint64_t status_nic_rate(const struct report_member *before, const struct nic_tr
 {
 	const struct nic_traffic *was = same_nic(before, nic);
 
-	if (was && nic->busy_ms >= was->busy_ms + BUSY_MS && nic->bytes >= was->bytes)
-		return rate(nic->bytes - was->bytes, nic->busy_ms - was->busy_ms);
-	return rate(nic->bytes, nic->busy_ms);
+	if (!before)
+		return rate(nic->bytes, nic->busy_ms);
+	if (!was || nic->busy_ms < was->busy_ms || nic->bytes < was->bytes)
+		return 0;
+	return rate(nic->bytes - was->bytes, nic->busy_ms - was->busy_ms);
 }
 
 static int compare(const void *left, const void *right)
@@ -396,7 +244,9 @@ static uint64_t most_carried(const struct message_report *report)
 static uint64_t rate_of(struct looking *looking, const struct report_member *one,
 			const struct nic_traffic *nic, uint64_t most)
 {
-	return nic->bytes < most / SIGNALS ? 0 : status_nic_rate(was(looking, one), nic);
+	return !looking_is_here(one) || nic->bytes < most / SIGNALS
+		       ? 0
+		       : status_nic_rate(was(looking, one), nic);
 }
 
 /* The median of the rates that are known; 0: there are not two. */
@@ -438,7 +288,7 @@ static void slow(struct looking *looking)
 			uint64_t of = rate_of(looking, one, nic, most);
 
 			if (of && of < middle / SLOW_PARTS)
-				NAME(looking, true, one,
+				NAME(looking, looking->before != NULL, one,
 				     "NIC %s of %s carries %s/s while it is busy, others %s/s (the "
 				     "median): look at its cable, its port and its counters",
 				     shown(nic->name), status_who(one, who), BYTES_TEXT(of),
@@ -455,7 +305,8 @@ static void trouble(struct looking *looking)
 	char who[STATUS_WHO_BYTES];
 
 	for (size_t i = 0; i < now->member_count; i++)
-		if (now->members[i].known && *now->members[i].activity.trouble)
+		if (now->members[i].known && looking_is_here(&now->members[i]) &&
+		    *now->members[i].activity.trouble)
 			NAME(looking, true, &now->members[i], "%s: %s (its updates go on)",
 			     status_who(&now->members[i], who),
 			     shown(now->members[i].activity.trouble));
@@ -465,7 +316,8 @@ static void trouble(struct looking *looking)
 }
 
 static void (*const rules[])(struct looking *) = {
-	failed_job, silent, lost, gathers, slow, waited_for, trouble, circle,
+	failed_job,    silent,	      lost,    gathers,	       slow,
+	looking_pause, looking_waits, trouble, looking_circle,
 };
 
 static int faults_first(const void *left, const void *right)

@@ -78,12 +78,20 @@ static void send_message(struct shell *shell, const char *peer, const struct mes
 	unsigned char *bytes = NULL;
 	struct error error;
 	size_t length = 0;
+	bool shown = message->type == MESSAGE_REPORT; /* to people, which ends no job */
 
 	if (message_encode(message, &bytes, &length, &error)) {
-		in_trouble(shell, &error);
+		if (shown)
+			log_warn("a report for weft status: %s", error.text);
+		else
+			in_trouble(shell, &error);
 		return;
 	}
-	if (length > LIMIT_MESSAGE_BYTES) {
+	if (shown && length > LIMIT_MESSAGE_BYTES) {
+		log_warn("a report for weft status takes %zu bytes, the limit is %u", length,
+			 LIMIT_MESSAGE_BYTES);
+		memory_free(bytes);
+	} else if (length > LIMIT_MESSAGE_BYTES) {
 		error_set(&error, ERROR_LIMIT, "a %s for %s takes %zu bytes, the limit is %u",
 			  message_type_name(message->type), peer, length, LIMIT_MESSAGE_BYTES);
 		in_trouble(shell, &error);

@@ -112,12 +112,14 @@ struct status_event {
 	struct error why;
 };
 
+#define STATUS_ASKERS 64u
+
 /* What is shown to whoever asks, beside what is known anyway. */
 struct status {
 	struct seen *seen;                 /* as the membership's slots */
 	ARRAY(struct status_event) events; /* the last LIMIT_EVENTS */
 	uint64_t second_ms;                /* start of the second in which .. */
-	uint32_t answers;                  /* so many reports were made */
+	uint32_t cost, cost_of[STATUS_ASKERS]; /* of reports in it, and by who asks, by hash */
 	uint32_t attempt;                  /* of the plan that follows; 0: none yet */
 	uint32_t count[ROLE_COUNT];        /* of its ranks */
 	bool planned;                      /* it could be summed */
@@ -198,7 +200,7 @@ typedef void message_handler(struct controller *controller, struct slot *slot,
 message_handler members_heartbeat, members_leave, losses_report, losses_drop, returns_paused, declarations_take,
 	declarations_body, exchange_endpoints, exchange_connected, status_activity;
 
-/* status.c: what people are shown. Nothing here fails: what has no memory is not shown. */
+/* status.c: what people are shown. Nothing here ends a job: what has no memory is not shown. */
 bool status_init(struct controller *controller);
 void status_fini(struct controller *controller);
 /* A loss (slot NULL: of the job), or its failure. */

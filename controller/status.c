@@ -12,7 +12,10 @@
 
 #include <string.h>
 
-#define ANSWERS_A_SECOND 50
+/* A report is 1, one with links, for which all routes are walked, as many as so: */
+#define COST_OF_LINKS 5
+#define COST_OF_ONE   20
+#define COST_A_SECOND 200
 
 bool status_init(struct controller *controller)
 {
@@ -64,8 +67,9 @@ void status_activity(struct controller *controller, struct slot *slot, struct me
 	message->u.activity = (struct message_activity){0};
 	seen->incarnation = slot->worker->hello.incarnation;
 	seen->said_ms = controller->now_ms;
+	/* an inference rank's bytes move by a whole update at its end */
 	seen->bytes_per_second =
-		since && bytes > before
+		slot->who.role == ROLE_TRAINER && since && bytes > before
 			? (uint64_t)((double)(bytes - before) * 1000.0 / (double)since)
 			: 0;
 }
@@ -178,9 +182,9 @@ static void put_member(const struct controller *controller, const struct slot *s
 		.phase = string(figures_phase_of(controller, slot), ok),
 		.heard_ms = ago(controller, slot->heard_ms),
 		.version = slot->version,
-		.version_ms = ago(controller, seen->version_ms),
+		.version_ms = is_of(seen, slot) ? ago(controller, seen->version_ms) : 0,
 	};
-	if (status->planned && slot->who.rank < status->count[slot->who.role])
+	if (status->planned && controller->epoch && slot->who.rank < status->count[slot->who.role])
 		out->plan_bytes = status->bytes[slot->who.role][slot->who.rank];
 	if (!is_of(seen, slot))
 		return;
@@ -283,7 +287,7 @@ static void put_job(const struct controller *controller, struct message_report *
 					? "pausing"
 					: figures_state(state),
 				ok),
-		.attempt = status->attempt,
+		.attempt = controller->epoch ? status->attempt : 0,
 		.plans = controller->plans,
 		.up_ms = controller->now_ms - controller->started_ms,
 		.heartbeat_ms = options->heartbeat_ms,
@@ -298,7 +302,7 @@ static void put_job(const struct controller *controller, struct message_report *
 		.missing = string(text_string(&missing), ok),
 		.trouble = string(trouble, ok),
 	};
-	if (status->planned) {
+	if (status->planned && controller->epoch) {
 		report->largest_bytes = status->largest_bytes;
 		report->bound_bytes = status->bound_bytes;
 		report->predicted_us = status->predicted_us;
@@ -307,37 +311,56 @@ static void put_job(const struct controller *controller, struct message_report *
 	text_fini(&missing);
 }
 
-/* Who asks without end is not to keep the job from its controller: who is not answered asks again. */
-static bool is_too_much(struct controller *controller)
+/* Who asks without end is to keep neither the job from its controller nor others from an answer. Who is not answered asks again. */
+static bool is_too_much(struct controller *controller, const char *peer, uint32_t cost)
 {
 	struct status *status = &controller->status;
+	uint32_t hash = 0;
 
 	if (controller->now_ms >= status->second_ms + 1000) {
 		status->second_ms = controller->now_ms;
-		status->answers = 0;
+		status->cost = 0;
+		memset(status->cost_of, 0, sizeof(status->cost_of));
 	}
-	return ++status->answers > ANSWERS_A_SECOND;
+	while (*peer)
+		hash = hash * 31 + (unsigned char)*peer++;
+	hash %= STATUS_ASKERS;
+	if (status->cost + cost > COST_A_SECOND || status->cost_of[hash] + cost > COST_OF_ONE)
+		return true;
+	status->cost += cost;
+	status->cost_of[hash] += cost;
+	return false;
+}
+
+/* Of a report that has no memory nothing is said, and the job goes on. */
+static void send_report(struct controller *controller, const char *peer, struct message *answer)
+{
+	bool failed = controller->actions->failed;
+	struct message *out = send_to(controller, peer, MESSAGE_REPORT);
+
+	if (!failed && controller->actions->failed) {
+		controller->actions->failed = false;
+		message_fini(answer);
+		return;
+	}
+	out->u.report = answer->u.report;
 }
 
 void status_answer(struct controller *controller, const char *peer, const struct message *message)
 {
 	struct message answer = {.type = MESSAGE_REPORT};
 	struct message_report *report = &answer.u.report;
-	struct message *out;
-	bool ok = true;
+	bool ok = true, links = message->u.ask.links;
 
-	if (is_too_much(controller))
+	if (is_too_much(controller, peer, links ? COST_OF_LINKS : 1))
 		return;
 	put_job(controller, report, &ok);
 	put_members(controller, report, &ok);
 	put_events(controller, report, &ok);
-	if (message->u.ask.links)
+	if (links)
 		put_links(controller, report, &ok);
-	if (!ok) {
+	if (ok)
+		send_report(controller, peer, &answer);
+	else
 		message_fini(&answer);
-		say_noise(controller, "a report for weft status has no memory");
-		return;
-	}
-	out = send_to(controller, peer, MESSAGE_REPORT);
-	out->u.report = *report;
 }

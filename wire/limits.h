@@ -33,7 +33,8 @@
 #define LIMIT_REACH_BYTES     256     /* what of a transport must be equal on both sides */
 #define LIMIT_WAITS           8       /* workers that one names as those that it waits for */
 #define LIMIT_EVENTS          32      /* that a report tells */
-#define LIMIT_LINKS           65536   /* the same: pairs of a trainer and an inference rank */
+#define LIMIT_LINKS           4096    /* the same: pairs of a trainer and an inference rank; a routing dump has all */
+#define LIMIT_TRAFFIC_NAME_BYTES 168  /* a NIC in an activity; what of it is shown */
 #define LIMIT_COPIES          2       /* of a parameter: in place, and its shadow */
 #define LIMIT_CODE            999     /* error codes; a peer's may be unknown here */
 #define LIMIT_KEY_BYTES       64      /* a key of a map, no terminator */

@@ -26,7 +26,7 @@ const char *activity_name(enum activity activity)
 
 /* nic [name, bytes, busy_ms, waiting_bytes] */
 static const struct codec_field traffic_fields[] = {
-	FIELD_TEXT(struct nic_traffic, name, LIMIT_NAME_BYTES),
+	FIELD_TEXT(struct nic_traffic, name, LIMIT_TRAFFIC_NAME_BYTES),
 	FIELD_U64(struct nic_traffic, bytes),
 	FIELD_U64(struct nic_traffic, busy_ms),
 	FIELD_U64(struct nic_traffic, waiting_bytes),
@@ -89,7 +89,7 @@ static const struct codec_field member_fields[] = {
 	FIELD_RECORD(struct report_member, who, struct member, message_member_record),
 	FIELD_TEXT(struct report_member, host, LIMIT_NAME_BYTES),
 	FIELD_U64(struct report_member, pid),
-	FIELD_TEXT(struct report_member, phase, LIMIT_NAME_BYTES),
+	FIELD_TEXT(struct report_member, phase, LIMIT_LABEL_BYTES),
 	FIELD_U64(struct report_member, heard_ms),
 	FIELD_U64(struct report_member, version),
 	FIELD_U64(struct report_member, version_ms),

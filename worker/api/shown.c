@@ -35,9 +35,9 @@ void worker_is_between(struct weft_worker *worker, bool went_well)
 
 	if (worker->pid != getpid())
 		return; /* a forked child's copy of the lock may be held for ever */
-	if (went_well) {
-		clocks_of(worker, &last);
-		activity_ends(board, &last);
-	}
+	clocks_of(worker, &last);
+	activity_ends(board, &last, went_well);
+	if (worker->self.role == ROLE_INFERENCE) /* a trainer counts while it sends */
+		atomic_store_explicit(&board->bytes, last.bytes, memory_order_relaxed);
 	activity_is(board, prepared ? ACTIVITY_PREPARED : ACTIVITY_BETWEEN, prepared);
 }

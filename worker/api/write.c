@@ -42,7 +42,8 @@ static void over(weft_worker *worker, int rc, enum sync_result result, const str
 	else if (worker)
 		metrics_ends(worker, result);
 	/* what was cut by an interrupt is still open */
-	if (worker && !sender_open_version(&worker->sender))
+	if (worker && worker->self.role == ROLE_TRAINER && worker->stage == STAGE_JOINED &&
+	    !sender_open_version(&worker->sender))
 		worker_is_between(worker, !rc && result == SYNC_OK);
 }
 

@@ -29,13 +29,14 @@ void activity_is(struct activity_board *board, enum activity what, uint64_t vers
 	pthread_mutex_unlock(&board->lock);
 }
 
-void activity_ends(struct activity_board *board, const struct update_clocks *last)
+void activity_ends(struct activity_board *board, const struct update_clocks *last, bool went_well)
 {
 	pthread_mutex_lock(&board->lock);
-	board->last = *last;
-	board->last.bytes -= board->bytes_before;
+	if (went_well) {
+		board->last = *last;
+		board->last.bytes -= board->bytes_before;
+	}
 	board->bytes_before = last->bytes;
-	atomic_store_explicit(&board->bytes, last->bytes, memory_order_relaxed);
 	pthread_mutex_unlock(&board->lock);
 }
 

@@ -10,6 +10,7 @@
 #ifndef WORKER_CONTROL_ACTIVITY_H
 #define WORKER_CONTROL_ACTIVITY_H
 
+#include "base/clock.h"
 #include "wire/status.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -38,18 +39,25 @@ void activity_init(struct activity_board *board);
 void activity_fini(struct activity_board *board);
 /* From now on, and waiting for nobody. The same once more changes nothing. */
 void activity_is(struct activity_board *board, enum activity what, uint64_t version);
-/* An update went well. last->bytes: so far, which becomes of it alone. */
-void activity_ends(struct activity_board *board, const struct update_clocks *last);
+/* An update is over. last->bytes: of all that went well so far, which becomes of it alone. */
+void activity_ends(struct activity_board *board, const struct update_clocks *last, bool went_well);
 /* Whether it is time to say whom this worker waits for: true once a slice. */
 bool activity_due(struct activity_board *board);
 /* So: `waits` are the first of `count`. */
 void activity_waits(struct activity_board *board, const struct member *waits, size_t count);
-/* [any thread] Calls write from then on (clock_ns), or, 0, no more, after so long. */
-static inline void activity_writes(struct activity_board *board, uint64_t since_ns, uint64_t took_ns)
+/* [any thread] Calls write from then on (clock_ns); and no more: for so long they did. */
+static inline void activity_writes(struct activity_board *board, uint64_t since_ns)
 {
-	if (!since_ns)
-		atomic_fetch_add_explicit(&board->busy_ns, took_ns, memory_order_relaxed);
 	atomic_store_explicit(&board->writing_ns, since_ns, memory_order_relaxed);
+}
+static inline uint64_t activity_wrote(struct activity_board *board, uint64_t since_ns)
+{
+	uint64_t took = clock_ns() - since_ns;
+
+	atomic_fetch_add_explicit(&board->busy_ns, took, memory_order_relaxed);
+	atomic_store_explicit(&board->at, 0, memory_order_relaxed);
+	atomic_store_explicit(&board->writing_ns, 0, memory_order_relaxed);
+	return took;
 }
 /* [any thread] A call that may last goes to that one; it went on, or not. */
 static inline void activity_at(struct activity_board *board, struct member who)

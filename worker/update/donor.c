@@ -331,6 +331,7 @@ int donor_run(struct donor *donor, uint32_t timeout_ms, bool block, struct error
 
 	if (!left)
 		return 0;
+	activity_is(&donor->health->activity, ACTIVITY_WRITES, donor->version);
 	deadline = clock_deadline_ns(timeout_ms ? timeout_ms : donor->epoch->wait_ms);
 	if (!donor->until_ns)
 		donor->until_ns = clock_deadline_ns(donor->epoch->wait_ms / 4 * 3);

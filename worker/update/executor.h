@@ -127,7 +127,7 @@ int executor_run(struct sender *sender, struct call *call);
 /* With the lock held, which it drops meanwhile: a moment, or until something changed. */
 void executor_pause(struct sender *sender);
 
-/* executor_shown.c, for people: now and then, who has not accepted that version yet. */
+/* executor_shown.c, for people: it begins that version, and, now and then, who has not accepted it yet. */
 void executor_show_whom(struct sender *sender, uint64_t version);
 /* With the lock held: how much it has sent. */
 void executor_show_bytes(struct sender *sender);

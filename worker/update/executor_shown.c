@@ -11,6 +11,7 @@ void executor_show_whom(struct sender *sender, uint64_t version)
 	struct member first[LIMIT_WAITS];
 	size_t count = 0;
 
+	activity_is(board, ACTIVITY_BEGINS, version);
 	if (!activity_due(board))
 		return;
 	pthread_mutex_lock(&sender->lock);

@@ -296,11 +296,12 @@ int sender_begin(struct sender *sender, uint64_t version, bool block, struct err
 	call_init(&call, CALL_BEGIN, sender->attempt.deadline_ns, error);
 	call.version = version;
 	task_init(&task, &call);
-	activity_is(&sender->health->activity, ACTIVITY_BEGINS, version);
-	while (!rc && (rc = look(sender, &task, &until, error)) == 1 && block) {
+	while (!rc && (rc = look(sender, &task, &until, error)) == 1) {
 		uint64_t slice = clock_deadline_ns(WAIT_SLICE_MS);
 
 		executor_show_whom(sender, version);
+		if (!block)
+			break;
 		seen = transport_signal_wait(sender->epoch->options.domain, seen,
 					     slice < until ? slice : until);
 		rc = 0;
@@ -345,7 +346,7 @@ static int enter(struct sender *sender, const char *call, struct error *error)
 	}
 	if (!sender->schedule.writers++) {
 		sender->writing_since_ns = clock_ns();
-		activity_writes(&sender->health->activity, sender->writing_since_ns, 0);
+		activity_writes(&sender->health->activity, sender->writing_since_ns);
 	}
 	return 0;
 }
@@ -359,10 +360,8 @@ static int leave(struct sender *sender, int rc, struct error *error)
 	if (broken) /* by this call or by one beside it */
 		*error = schedule->error;
 	if (!--schedule->writers) {
-		uint64_t took = clock_ns() - sender->writing_since_ns;
-
-		sender->stats.copy_ns += took;
-		activity_writes(&sender->health->activity, 0, took);
+		sender->stats.copy_ns +=
+			activity_wrote(&sender->health->activity, sender->writing_since_ns);
 		traced_sending(sender, "write", sender->writing_since_ns, 0);
 		pthread_cond_broadcast(&sender->changed);
 	}

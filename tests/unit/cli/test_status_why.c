@@ -137,7 +137,7 @@ static void test_computing__trainers_that_all_compute_are_a_note_and_no_fault(vo
 	assert_found(
 		job, 0, false,
 		"trainer 0 (host a, pid 100) has not begun update 8: its host program computes, or "
-		"hangs, for 9.0 s; 4 wait for it, inference 3 (host a, pid 105) for 8.0 s");
+		"hangs, for 9.0 s; inference 3 (host a, pid 105) and 3 others wait for it, for 8.0 s");
 	assert_false(findings_fault(&job->found));
 }
 
@@ -146,11 +146,93 @@ static void test_behind__a_trainer_that_has_not_begun_what_another_one_has_is_at
 	struct job *job = *state;
 
 	of(job, trainer(0))->version = 8;
+	of(job, trainer(0))->version_ms = 2000;
 	of(job, trainer(1))->activity.since_ms = 4000;
 	waits(job, inference(2), 3000, trainer(1), NULL);
 	judge(job, 1);
 	assert_true(job->found.items[0].fault);
 	assert_int_equal(job->found.items[0].who.rank, 1);
+}
+
+/* Trainers of a healthy job do not begin in the same millisecond. */
+static void test_behind__another_one_that_is_ahead_for_a_moment_makes_it_a_note(void **state)
+{
+	struct job *job = *state;
+
+	of(job, trainer(0))->version = 8;
+	of(job, trainer(0))->version_ms = 300;
+	of(job, trainer(1))->activity.since_ms = 60000;
+	waits(job, inference(2), 60000, trainer(1), NULL);
+	judge(job, 1);
+	assert_false(job->found.items[0].fault);
+	/* nor do they write and end in the same one */
+	of(job, trainer(0))->version = 7;
+	of(job, trainer(0))->activity.what = ACTIVITY_ENDS;
+	of(job, trainer(1))->activity.what = ACTIVITY_WRITES;
+	of(job, trainer(0))->activity.version = of(job, trainer(1))->activity.version = 8;
+	of(job, trainer(0))->activity.since_ms = 700;
+	judge(job, 1);
+	assert_false(job->found.items[0].fault);
+}
+
+/* What workers say is of different moments. */
+static void test_stale__a_wait_for_what_has_been_done_since_names_nobody(void **state)
+{
+	struct job *job = *state;
+
+	of(job, trainer(1))->version = 8; /* it has ended what the rank said that it waits for */
+	waits(job, inference(2), 3000, trainer(1), NULL);
+	judge(job, 0);
+	of(job, trainer(1))->version = 7;
+	of(job, inference(2))->heard_ms = 3000; /* what a silent one said last is no news */
+	judge(job, 1);
+	assert_int_equal(job->found.items[0].who.role, ROLE_INFERENCE);
+}
+
+static void test_poll__a_host_that_calls_no_more_is_at_fault(void **state)
+{
+	struct job *job = *state;
+
+	/* it said that it waits for version 8 of trainer 0, which has ended that and waits for it at 9 */
+	waits(job, inference(1), 20000, trainer(0), NULL);
+	of(job, trainer(0))->version = 8;
+	of(job, trainer(0))->activity.what = ACTIVITY_BEGINS;
+	of(job, trainer(0))->activity.version = 9;
+	waits(job, trainer(0), 4000, inference(1), NULL);
+	judge(job, 1);
+	assert_found(
+		job, 0, true,
+		"inference 1 (host a, pid 103) was at update 8 when its host program called last, 20.0 s after "
+		"it had begun to: it calls weft_update_try_wait rarely, or hangs; trainer 0 (host a, pid 100) "
+		"waits for it, for 4.0 s");
+}
+
+static void test_pause__who_has_stopped_is_not_blamed_and_who_has_not_is_a_note(void **state)
+{
+	struct job *job = *state;
+
+	job->report.state = "pausing";
+	of(job, trainer(0))->activity.what = ACTIVITY_PAUSED;
+	waits(job, inference(0), 9000, trainer(0), NULL);
+	of(job, trainer(1))->activity.since_ms = 10000;
+	judge(job, 1);
+	assert_found(
+		job, 0, false,
+		"the pause for another plan waits for trainer 1 (host a, pid 101), which is at 'between' "
+		"for 10.0 s");
+}
+
+static void test_controller__that_hears_nobody_is_named_and_none_of_them(void **state)
+{
+	struct job *job = *state;
+
+	for (uint32_t i = 0; i < MEMBERS; i++)
+		job->members[i].heard_ms = 3000 + i;
+	judge(job, 1);
+	assert_found(
+		job, 0, true,
+		"the controller has heard none of 6 workers for 3.0 s: it stood still itself, or its host's "
+		"network is cut");
 }
 
 static void
@@ -185,7 +267,7 @@ static void test_chain__of_those_that_wait_for_each_other_the_last_one_is_named(
 	assert_found(
 		job, 0, true,
 		"inference 0 (host a, pid 102) loads update 8 for 4.2 s: its post-load hook, or the "
-		"copy of what was staged; 1 waits for it, inference 1 (host a, pid 103) for 4.0 s");
+		"copy of what was staged; inference 1 (host a, pid 103) waits for it, for 4.0 s");
 }
 
 static void test_rank__that_is_not_in_a_wait_while_trainers_have_begun_is_at_fault(void **state)
@@ -194,15 +276,19 @@ static void test_rank__that_is_not_in_a_wait_while_trainers_have_begun_is_at_fau
 
 	of(job, inference(3))->activity.what = ACTIVITY_BETWEEN;
 	of(job, inference(3))->activity.since_ms = 7000;
+	of(job, inference(2))->activity.since_ms = 6000; /* the other one of its engine is there */
 	of(job, trainer(0))->activity.what = ACTIVITY_BEGINS;
 	of(job, trainer(0))->activity.version = 8;
 	waits(job, trainer(0), 2500, inference(3), NULL);
 	judge(job, 1);
 	assert_found(
 		job, 0, true,
-		"inference 3 (host a, pid 105) is not in weft_update_wait for update 8: its host "
-		"program does something else, or hangs, for 7.0 s; 1 waits for it, trainer 0 (host "
-		"a, pid 100) for 2.5 s");
+		"inference 3 (host a, pid 105) is not in weft_update_wait for update 8: its host program "
+		"serves, or hangs, for 7.0 s; trainer 0 (host a, pid 100) waits for it, for 2.5 s");
+	/* an engine that serves as a whole is no fault */
+	of(job, inference(2))->activity.what = ACTIVITY_BETWEEN;
+	judge(job, 1);
+	assert_false(job->found.items[0].fault);
 }
 
 static void test_lost__an_engine_is_named_by_the_rank_that_is_to_blame(void **state)
@@ -233,9 +319,9 @@ static void test_slow__a_nic_that_carries_a_quarter_of_the_median_while_busy_is_
 
 	nic(job, trainer(0), 1000000000, 1000);
 	nic(job, trainer(1), 30000000, 1000);
-	judge(job, 1);
+	judge(job, 1); /* by all that ever was: a note */
 	assert_found(
-		job, 0, true,
+		job, 0, false,
 		"NIC mlx5_0:1 of trainer 1 (host a, pid 101) carries 30.0 MB/s while it is busy, others "
 		"1.00 GB/s (the median): look at its cable, its port and its counters");
 	/* idle is not slow: it was hardly busy */
@@ -261,7 +347,11 @@ static void test_slow__is_what_lies_between_two_looks_and_not_all_that_ever_was(
 	nic(job, trainer(0), 2000000000, 2000);
 	nic(job, trainer(1), 1010000000, 2000);
 	judge(job, 1);
+	assert_true(job->found.items[0].fault);
 	assert_int_equal(job->found.items[0].who.rank, 1);
+	/* and of a lost one's nothing is said */
+	of(job, trainer(1))->phase = "left";
+	judge(job, 0);
 }
 
 static void test_trouble__a_full_disk_is_told_of_whoever_has_it(void **state)
@@ -295,15 +385,17 @@ static void test_circle__of_waits_without_an_end_is_told(void **state)
 {
 	struct job *job = *state;
 
-	for (uint32_t i = 0; i < 2; i++) {
-		waits(job, trainer(i), 6000 + i, inference(0), NULL);
-		for (uint32_t rank = 0; rank < 4; rank++)
-			waits(job, inference(rank), 5500, trainer(0), NULL);
-	}
+	/* trainer 0 for rank 0, which meets rank 1, which waits for trainer 0 */
+	of(job, trainer(0))->activity.what = ACTIVITY_BEGINS;
+	of(job, trainer(0))->activity.version = 8;
+	waits(job, trainer(0), 6000, inference(0), NULL);
+	of(job, inference(0))->activity.what = ACTIVITY_MEETS;
+	waits(job, inference(0), 5600, inference(1), NULL);
+	waits(job, inference(1), 5500, trainer(0), NULL);
 	judge(job, 1);
 	assert_found(
 		job, 0, false,
-		"trainer 1 (host a, pid 101) waits for inference 0 for 6.0 s, which waits for others "
+		"trainer 0 (host a, pid 100) waits for inference 0 for 6.0 s, which waits for others "
 		"in its turn");
 }
 
@@ -314,6 +406,11 @@ int main(void)
 		TEST(test_quiet__a_job_whose_ranks_wait_for_a_moment_names_nobody),
 		TEST(test_computing__trainers_that_all_compute_are_a_note_and_no_fault),
 		TEST(test_behind__a_trainer_that_has_not_begun_what_another_one_has_is_at_fault),
+		TEST(test_behind__another_one_that_is_ahead_for_a_moment_makes_it_a_note),
+		TEST(test_stale__a_wait_for_what_has_been_done_since_names_nobody),
+		TEST(test_poll__a_host_that_calls_no_more_is_at_fault),
+		TEST(test_pause__who_has_stopped_is_not_blamed_and_who_has_not_is_a_note),
+		TEST(test_controller__that_hears_nobody_is_named_and_none_of_them),
 		TEST(test_silent__who_is_not_heard_is_named_and_not_once_more_for_those_that_wait),
 		TEST(test_chain__of_those_that_wait_for_each_other_the_last_one_is_named),
 		TEST(test_rank__that_is_not_in_a_wait_while_trainers_have_begun_is_at_fault),

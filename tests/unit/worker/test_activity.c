@@ -86,12 +86,12 @@ static void test_open__an_update_in_which_a_call_writes_writes(void **unused)
 	(void)unused;
 	activity_is(&board, ACTIVITY_OPEN, 7);
 	assert_int_equal(take()->what, ACTIVITY_OPEN);
-	activity_writes(&board, begun, 0);
+	activity_writes(&board, begun);
 	clock_sleep_ms(20);
 	assert_int_equal(take()->what, ACTIVITY_WRITES);
 	assert_true(take()->since_ms >= 20);
 	assert_true(take()->busy_ms >= 20);
-	activity_writes(&board, 0, clock_ns() - begun);
+	activity_wrote(&board, begun);
 	assert_int_equal(take()->what, ACTIVITY_OPEN);
 	assert_true(take()->busy_ms >= 20);
 }
@@ -120,12 +120,18 @@ static void test_stuck__is_who_has_not_moved_between_two_looks(void **unused)
 static void test_clocks__of_the_last_update_have_its_bytes_alone(void **unused)
 {
 	(void)unused;
-	activity_ends(&board, &(struct update_clocks){.version = 7, .bytes = 100, .update_us = 5});
+	activity_ends(&board, &(struct update_clocks){.version = 7, .bytes = 100, .update_us = 5},
+		      true);
 	assert_int_equal(take()->last.bytes, 100);
-	activity_ends(&board, &(struct update_clocks){.version = 8, .bytes = 250, .update_us = 6});
+	activity_ends(&board, &(struct update_clocks){.version = 8, .bytes = 250, .update_us = 6},
+		      true);
 	assert_int_equal(take()->last.version, 8);
 	assert_int_equal(take()->last.bytes, 150);
-	assert_int_equal(take()->bytes, 250);
+	/* what was given up counts for no other update */
+	activity_ends(&board, &(struct update_clocks){.version = 9, .bytes = 300}, false);
+	assert_int_equal(take()->last.version, 8);
+	activity_ends(&board, &(struct update_clocks){.version = 10, .bytes = 310}, true);
+	assert_int_equal(take()->last.bytes, 10);
 }
 
 int main(void)
