@@ -223,16 +223,21 @@ class Running:
         return hosts.child_of(hosts.child_of(self.process.pid))
 
     def probe(self, which):
-        """As the kubelet asks: whether the container passes."""
-        probe = self.container[which]
+        """As the kubelet asks: whether the container passes, of so many times as make it fail."""
+        return any(self.asked(self.container[which]) for _ in range(3))
+
+    def asked(self, probe):
         if "tcpSocket" in probe:
             (port,) = [row["containerPort"] for row in self.container["ports"] if row["name"] == probe["tcpSocket"]["port"]]
             return self.cluster.dial(self.address, port)
         words = [NSENTER, "--target", self.first, "--net", "--uts", "--ipc", "--mount", "--pid", "--root", "--setuid", self.user,
                  "--setgid", self.group, "--", *probe["exec"]["command"]]
         variables = environment(self.cluster.documents, self.pod, self.container, self.address)  # a container's, as `kubectl exec` has them
-        done = subprocess.run([str(word) for word in words], env=variables, capture_output=True, cwd="/",
-                              timeout=probe.get("timeoutSeconds", 1))
+        try:
+            done = subprocess.run([str(word) for word in words], env=variables, capture_output=True, cwd="/",
+                                  timeout=probe.get("timeoutSeconds", 1))
+        except subprocess.TimeoutExpired:
+            return False
         return done.returncode == 0
 
     def signal(self, number):
