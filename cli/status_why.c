@@ -205,15 +205,21 @@ static uint64_t rate(uint64_t bytes, uint64_t ms)
 	return ms < BUSY_MS ? 0 : (uint64_t)((double)bytes * 1000.0 / (double)ms) + 1;
 }
 
-uint64_t status_nic_rate(const struct report_member *before, const struct nic_traffic *nic)
+/* Between the two looks; 0: it was hardly busy. */
+static uint64_t rate_now(const struct report_member *before, const struct nic_traffic *nic)
 {
 	const struct nic_traffic *was = same_nic(before, nic);
 
-	if (!before)
-		return rate(nic->bytes, nic->busy_ms);
-	if (!was || nic->busy_ms < was->busy_ms || nic->bytes < was->bytes)
-		return 0;
-	return rate(nic->bytes - was->bytes, nic->busy_ms - was->busy_ms);
+	return was && nic->busy_ms >= was->busy_ms && nic->bytes >= was->bytes
+		       ? rate(nic->bytes - was->bytes, nic->busy_ms - was->busy_ms)
+		       : 0;
+}
+
+uint64_t status_nic_rate(const struct report_member *before, const struct nic_traffic *nic)
+{
+	uint64_t now = rate_now(before, nic);
+
+	return now ? now : rate(nic->bytes, nic->busy_ms);
 }
 
 static int compare(const void *left, const void *right)
@@ -287,6 +293,9 @@ static void slow(struct looking *looking)
 			const struct nic_traffic *nic = &one->activity.nics[n];
 			uint64_t of = rate_of(looking, one, nic, most);
 
+			/* others may have nothing to do while it does, and are known by what was before; it is not judged by that */
+			if (looking->before && !rate_now(was(looking, one), nic))
+				continue;
 			if (of && of < middle / SLOW_PARTS)
 				NAME(looking, looking->before != NULL, one,
 				     "NIC %s of %s carries %s/s while it is busy, others %s/s (the "

@@ -349,6 +349,15 @@ static void test_slow__is_what_lies_between_two_looks_and_not_all_that_ever_was(
 	judge(job, 1);
 	assert_true(job->found.items[0].fault);
 	assert_int_equal(job->found.items[0].who.rank, 1);
+	/* the fast one has long had nothing to do: the slow one holds everybody up */
+	job->nics_before[0] = job->nics[0];
+	judge(job, 1);
+	assert_int_equal(job->found.items[0].who.rank, 1);
+	/* one that was slow, and does nothing now, is not judged by that */
+	job->nics_before[1] = job->nics[1] = (struct nic_traffic){"mlx5_0:1", 30000000, 2000, 0};
+	judge(job, 0);
+	nic(job, trainer(1), 40000000, 3000);
+	judge(job, 1);
 	/* and of a lost one's nothing is said */
 	of(job, trainer(1))->phase = "left";
 	judge(job, 0);
