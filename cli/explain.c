@@ -70,4 +70,4 @@ static const struct verb explain_verb = {
 };
 
 const struct command explain_commands[] = {
-	{"explain", NULL, "What an error code means, and what to do", &explain_verb}, {0}};
+	{"explain", NULL, "what an error code means, and what to do", &explain_verb}, {0}};

@@ -20,7 +20,7 @@ struct options {
 	bool json, why, links, watch, check;
 };
 
-/* Two looks lie two heartbeats apart, so that every worker has said something new, and a second at most. */
+/* Two looks lie two heartbeats apart, so that every worker has said something new, but no longer than somebody waits for a command. */
 static uint64_t apart_ms(const struct message_report *report)
 {
 	uint64_t apart = 2 * (uint64_t)report->heartbeat_ms + 100;

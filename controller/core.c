@@ -325,8 +325,8 @@ static void received(struct controller *controller, const struct controller_even
 	const char *peer = event->peer;
 	struct slot *slot;
 
-	if (message->type ==
-	    MESSAGE_ASK) { /* of whatever job, and with whatever key the gate let in */
+	/* of whatever job, and with whatever key the gate let in */
+	if (message->type == MESSAGE_ASK) {
 		status_answer(controller, peer, message);
 		return;
 	}

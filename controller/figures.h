@@ -28,6 +28,7 @@ void controller_figures(const struct controller *controller, struct controller_f
 const char *figures_phase(uint32_t phase); /* "absent", .. */
 struct slot;
 const char *figures_phase_of(const struct controller *controller, const struct slot *slot);
+uint32_t figures_state_of(const struct controller *controller);
 const char *figures_state(uint32_t state); /* "gathering", .. in one word */
 
 #endif

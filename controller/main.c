@@ -267,15 +267,18 @@ static char *filter_help(int key, const char *doc, void *input)
 	return (char *)doc;
 }
 
-/* As a message calls them: the value of a flag is another text than that of its variable. */
-static void name_metrics(struct metrics_options *metrics)
+/* As a message calls it: the value of a flag is another text than that of its variable. */
+static const char *given_by(const char *value, const char *variable, const char *flag)
 {
-	metrics->address_name = metrics->address && metrics->address == getenv("WEFT_METRICS")
-					? "WEFT_METRICS"
-					: "--metrics";
-	metrics->file_name = metrics->file && metrics->file == getenv("WEFT_METRICS_FILE")
-				     ? "WEFT_METRICS_FILE"
-				     : "--metrics-file";
+	return value && value == getenv(variable) ? variable : flag;
+}
+
+static void name_files(struct shell_options *shell)
+{
+	shell->metrics.address_name = given_by(shell->metrics.address, "WEFT_METRICS", "--metrics");
+	shell->metrics.file_name =
+		given_by(shell->metrics.file, "WEFT_METRICS_FILE", "--metrics-file");
+	shell->trace.file_name = given_by(shell->trace.file, "WEFT_TRACE", "--trace");
 }
 
 static int run(int argc, char **argv, pid_t parent, struct error *error)
@@ -342,11 +345,7 @@ static int run(int argc, char **argv, pid_t parent, struct error *error)
 	}
 	if (!rc)
 		rc = open_topology(&topology, &arguments, error);
-	name_metrics(&arguments.shell.metrics);
-	arguments.shell.trace.file_name =
-		arguments.shell.trace.file && arguments.shell.trace.file == getenv("WEFT_TRACE")
-			? "WEFT_TRACE"
-			: "--trace";
+	name_files(&arguments.shell);
 	if (!rc)
 		rc = shell_run(&arguments.shell, error);
 	topology_free(&topology);

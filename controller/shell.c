@@ -78,31 +78,24 @@ static void send_message(struct shell *shell, const char *peer, const struct mes
 	unsigned char *bytes = NULL;
 	struct error error;
 	size_t length = 0;
-	bool shown = message->type == MESSAGE_REPORT; /* to people, which ends no job */
+	bool sent;
+	int rc = message_encode(message, &bytes, &length, &error);
 
-	if (message_encode(message, &bytes, &length, &error)) {
-		if (shown)
-			log_warn("a report for weft status: %s", error.text);
+	if (!rc && length > LIMIT_MESSAGE_BYTES)
+		rc = error_set(&error, ERROR_LIMIT, "a %s for %s takes %zu bytes, the limit is %u",
+			       message_type_name(message->type), peer, length, LIMIT_MESSAGE_BYTES);
+	if (rc) {
+		if (message->type == MESSAGE_REPORT) /* to people, which ends no job */
+			log_warn_of(error.code, "for weft status: %s", error.text);
 		else
 			in_trouble(shell, &error);
+		memory_free(bytes);
 		return;
 	}
-	if (shown && length > LIMIT_MESSAGE_BYTES) {
-		log_warn("a report for weft status takes %zu bytes, the limit is %u", length,
-			 LIMIT_MESSAGE_BYTES);
-		memory_free(bytes);
-	} else if (length > LIMIT_MESSAGE_BYTES) {
-		error_set(&error, ERROR_LIMIT, "a %s for %s takes %zu bytes, the limit is %u",
-			  message_type_name(message->type), peer, length, LIMIT_MESSAGE_BYTES);
-		in_trouble(shell, &error);
-		memory_free(bytes);
-	} else {
-		bool sent = channel_send(shell->channel, peer, bytes, length);
-
-		/* gone, or not reading: it asks again, or falls silent and is found missing */
-		log_debug("> %s %s (%zu bytes)%s", peer, message_type_name(message->type), length,
-			  sent ? "" : ", not sent");
-	}
+	sent = channel_send(shell->channel, peer, bytes, length);
+	/* gone, or not reading: it asks again, or falls silent and is found missing */
+	log_debug("> %s %s (%zu bytes)%s", peer, message_type_name(message->type), length,
+		  sent ? "" : ", not sent");
 }
 
 static void perform(struct shell *shell, const struct action *action)

@@ -275,7 +275,7 @@ static void put_job(const struct controller *controller, struct message_report *
 {
 	const struct controller_options *options = &controller->options;
 	const struct status *status = &controller->status;
-	uint32_t state = controller->failed ? CONTROLLER_FAILED : controller->state;
+	uint32_t state = figures_state_of(controller);
 	char trouble[TROUBLE_TEXT_BYTES];
 	struct text missing = {0};
 

@@ -31,14 +31,11 @@ static void add_state(struct controller_trace *trace, uint64_t now)
 
 void controller_trace_state(struct controller_trace *trace, const struct controller *core)
 {
-	struct controller_figures figures;
+	uint32_t state = figures_state_of(core);
 
-	if (!trace->trace)
-		return;
-	controller_figures(core, &figures);
-	if (figures.state != trace->state)
+	if (trace->trace && state != trace->state)
 		add_state(trace, clock_ns());
-	trace->state = figures.state;
+	trace->state = state;
 }
 
 void controller_trace_line(struct controller_trace *trace, const char *line)

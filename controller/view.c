@@ -165,6 +165,11 @@ const char *figures_state(uint32_t state)
 	return state == CONTROLLER_EXCHANGE ? "exchanging" : state_names[state];
 }
 
+uint32_t figures_state_of(const struct controller *controller)
+{
+	return controller->failed ? CONTROLLER_FAILED : controller->state;
+}
+
 static uint32_t place_of(int phase)
 {
 	uint32_t i = 0;
@@ -183,8 +188,7 @@ void controller_figures(const struct controller *controller, struct controller_f
 {
 	const struct membership *members = &controller->members;
 
-	*figures = (struct controller_figures){.state = controller->failed ? CONTROLLER_FAILED
-									   : controller->state,
+	*figures = (struct controller_figures){.state = figures_state_of(controller),
 					       .epoch = controller->number,
 					       .plans = controller->plans,
 					       .failures = controller->failures};

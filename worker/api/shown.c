@@ -16,7 +16,7 @@ static void clocks_of(const struct weft_worker *worker, struct update_clocks *la
 		.version = trainer		       ? worker->sender.ended
 			   : worker->versions.prepared ? worker->versions.prepared
 						       : atomic_load(&worker->versions.published),
-		.bytes = trainer ? worker->sender.schedule.counts.bytes : stats->bytes,
+		.bytes = trainer ? sender_counts(&worker->sender)->bytes : stats->bytes,
 		.update_us = stats->update_ns / 1000,
 		.wait_us = stats->wait_ns / 1000,
 		.write_us = trainer ? stats->copy_ns / 1000 : 0,

@@ -18,6 +18,7 @@
 #include "worker/control/core.h"
 
 struct control;
+struct activity_board;
 struct trace;
 
 enum control_request {
@@ -41,7 +42,6 @@ int control_open(struct control **control, const struct control_options *options
 /* Its heartbeats go there (NULL: nowhere), by which clocks are compared. Before it starts; outlives it. */
 void control_trace(struct control *control, struct trace *trace);
 /* What to wake when the job fails, and what to tell people with each heartbeat; both outlive the control. Before it starts. */
-struct activity_board;
 void control_attach(struct control *control, struct transport_domain *domain, struct activity_board *activity);
 /* Makes the core and starts the thread. What `options` points at must outlive the control. */
 int control_start(struct control *control, const struct worker_core_options *options,

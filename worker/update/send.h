@@ -37,6 +37,8 @@ bool sender_drop(struct sender *sender, uint32_t peer, const struct error *why);
 uint64_t sender_whole(const struct sender *sender);
 /* The version of the update that is open; 0: none. */
 uint64_t sender_open_version(const struct sender *sender);
+/* What its schedule counts, of this epoch and those before; between two calls, or under the lock. */
+const struct schedule_counts *sender_counts(const struct sender *sender);
 /* Sets what a trainer counts. */
 void sender_figures(struct sender *sender, weft_stats *stats);
 

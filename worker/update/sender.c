@@ -329,10 +329,14 @@ uint64_t sender_open_version(const struct sender *sender)
 	return sender->schedule.state == UPDATE_CLOSED ? 0 : sender->schedule.version;
 }
 
+const struct schedule_counts *sender_counts(const struct sender *sender)
+{
+	return sender->epoch ? &sender->schedule.counts : &sender->counts;
+}
+
 static void figures(struct sender *sender, weft_stats *stats)
 {
-	const struct schedule_counts *counts =
-		sender->epoch ? &sender->schedule.counts : &sender->counts;
+	const struct schedule_counts *counts = sender_counts(sender);
 
 	pthread_mutex_lock(&sender->lock);
 	*stats = sender->stats;
