@@ -79,7 +79,7 @@ def test_fault__a_dead_engine_is_named_with_its_reason_and_the_others_go_on(tmp_
     with started(tmp_path, model, "--transport", "shm") as job:
         running(job)
         job.kill("inference-1")
-        (first, *_) = until(lambda: faults(job), names("inference", 1, r"is lost for [\d.]+ s: WEFT-E131: .*has died"))
+        (first, *_) = until(lambda: faults(job), names("inference", 1, r"is lost for [\d.]+ s: WEFT-E131: .*(has died|its process has ended)"))
         assert float(re.search(r"lost for ([\d.]+) s", first["text"])[1]) < WITHIN
         found = looks(job)
         assert found["state"] == "running" and found["events"][-1]["code"] == 131
