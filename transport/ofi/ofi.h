@@ -145,6 +145,7 @@ struct ofi_rail {
 	int cq_fd, eq_fd;            /* -1: cannot be slept on, so the thread looks again and again */
 	struct ofi_listener listeners[OFI_ADDRESSES_MAX];
 	uint32_t listener_count;
+	bool closing;                /* who calls now is turned away without a word */
 	struct fid_mr *probe_mr;
 	uint64_t probe_key, probe_base;
 	pthread_mutex_t lock;
