@@ -22,7 +22,7 @@ static const struct error_help rows[] = {
 	ROW(MEMORY, "There was no memory for something.",
 	    "The message says how much and for what: give the process or container more, pack into less (--ring-bytes, --landing-bytes), or leave out --shadow and --replica full. `weft model plan-memory` counts it beforehand.")
 	ROW(MESSAGE, "What came over the control channel is no message of weft, or breaks a limit: another program, or damage.",
-	    "See who speaks to that port. If it is weft, take the same version everywhere; if it is, this is a bug.")
+	    "See who speaks to that port. If it is weft, take the same version everywhere; if all have the same already, this is a bug: report it.")
 	ROW(JOB, "The worker's job id is not the controller's.",
 	    "Give both the same --job (WEFT_JOB), or the worker the address of its own job's controller.")
 	ROW(WIRE_VERSION, "Controller and worker are of versions that do not understand each other.",

@@ -341,10 +341,10 @@ static void reject(struct ofi_rail *rail, struct fi_info *info)
 
 static void refuse(struct ofi_rail *rail, struct fi_info *info)
 {
-	uint64_t count = rail->closing ? 0 : atomic_fetch_add(&rail->strangers, 1) + 1;
+	uint64_t count = atomic_fetch_add(&rail->strangers, 1) + 1;
 
 	/* powers of two: whoever calls without end does not fill the log */
-	if (count && (count & (count - 1)) == 0)
+	if (!rail->closing && (count & (count - 1)) == 0)
 		log_warn("tcp: %s refused %llu connection%s that came without what this job's "
 			 "workers know",
 			 rail->interface.name, (unsigned long long)count, count == 1 ? "" : "s");

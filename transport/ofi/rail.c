@@ -142,16 +142,18 @@ int ofi_rail_open(struct ofi_rail *rail, struct error *error)
 	} while (0)
 
 /*
- * With the threads ended. libfabric 1.17 forgets the connections that it took and whose request
+ * libfabric 1.17 forgets the connections that it took and whose request
  * nobody has read, with their descriptors, when their queue is closed. One look takes them, the
  * next reads what they ask, the third sees that they are gone. Who connects and says nothing even
- * then costs 376 bytes and a descriptor (tests/asan.supp).
+ * then costs 376 bytes and a descriptor (tests/lsan.supp).
  */
 static void turn_away_late_calls(struct ofi_rail *rail)
 {
+	pthread_mutex_lock(&rail->lock);
 	rail->closing = true;
 	for (int look = 0; look < 3 && rail->listener_count; look++)
 		rail->domain->way->events(rail);
+	pthread_mutex_unlock(&rail->lock);
 }
 
 void ofi_rail_close(struct ofi_rail *rail)
