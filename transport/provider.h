@@ -190,6 +190,7 @@ struct provider_traffic {
 	_Atomic uint64_t bytes;         /* complete */
 	_Atomic uint64_t waiting_bytes; /* posted, and not complete */
 	_Atomic uint64_t busy_ns, busy_since_ns; /* with some waiting, before this time; since then */
+	_Atomic uint64_t busy_told_ns;           /* the most that was ever said: it never becomes less */
 };
 
 struct transport_domain {
@@ -201,7 +202,7 @@ struct transport_domain {
 	struct transport_nic nics[PROVIDER_NICS_MAX];
 	uint32_t nic_count;
 	struct provider_traffic traffic[PROVIDER_NICS_MAX]; /* by nic */
-	const struct transport_domain *nics_of; /* the member that these are; NULL: its own */
+	struct transport_domain *nics_of; /* the member that these are; NULL: its own */
 	char reach[PROVIDER_REACH_BYTES];
 	char no_gpu[PROVIDER_NO_GPU_BYTES]; /* as transport_domain_no_gpu says it */
 	const char *listed;      /* while a domain of several is opened: what it was asked for */

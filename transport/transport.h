@@ -148,9 +148,9 @@ const struct transport_nic *transport_domain_nics(const struct transport_domain 
 struct transport_traffic {
 	uint64_t bytes;         /* of writes that are complete */
 	uint64_t waiting_bytes; /* posted, and not complete */
-	uint64_t busy_ns;       /* for so long some were */
+	uint64_t busy_ns;       /* for so long some were; never less than was said before */
 };
-void transport_domain_traffic(const struct transport_domain *domain, uint32_t nic, struct transport_traffic *traffic);
+void transport_domain_traffic(struct transport_domain *domain, uint32_t nic, struct transport_traffic *traffic);
 /* Ends a wait early: the transport_signal_wait in progress (or the next one) returns as at its
  * deadline; a blocking call on an endpoint in progress fails with ERROR_INTERRUPTED. */
 void transport_domain_interrupt(struct transport_domain *domain);

@@ -192,7 +192,7 @@ void verbs_nic_close(struct verbs_nic *nic)
 void verbs_nic_past(struct verbs_nic *nic, uint64_t bytes, bool done)
 {
 	struct provider_traffic *traffic = nic->traffic;
-	uint64_t now;
+	uint64_t since, now;
 
 	if (!bytes)
 		return;
@@ -202,8 +202,7 @@ void verbs_nic_past(struct verbs_nic *nic, uint64_t bytes, bool done)
 	    bytes)
 		return;
 	now = clock_ns();
-	atomic_fetch_add_explicit(
-		&traffic->busy_ns,
-		now - atomic_load_explicit(&traffic->busy_since_ns, memory_order_relaxed),
-		memory_order_relaxed);
+	since = atomic_load_explicit(&traffic->busy_since_ns, memory_order_relaxed);
+	if (now > since) /* else another thread has posted meanwhile */
+		atomic_fetch_add_explicit(&traffic->busy_ns, now - since, memory_order_relaxed);
 }

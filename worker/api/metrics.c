@@ -47,7 +47,8 @@ struct worker_metrics {
 	struct outlet *outlet;
 	double since; /* 1970 */
 	pthread_mutex_t lock;
-	struct board board; /* under it */
+	struct board board;		 /* under it */
+	struct transport_domain *domain; /* under it: opened later than this, NULL before */
 };
 
 /* ---- what the host's calls write ---- */
@@ -144,6 +145,17 @@ void metrics_failure(struct weft_worker *worker, enum error_code code)
 	pthread_mutex_unlock(&metrics->lock);
 }
 
+void metrics_domain(struct weft_worker *worker)
+{
+	struct worker_metrics *metrics = metrics_of(worker);
+
+	if (!metrics)
+		return;
+	pthread_mutex_lock(&metrics->lock);
+	metrics->domain = worker->domain;
+	pthread_mutex_unlock(&metrics->lock);
+}
+
 void metrics_look(struct weft_worker *worker)
 {
 	struct worker_metrics *metrics = metrics_of(worker);
@@ -205,6 +217,30 @@ static void put_trainer(struct page *page, const weft_stats *stats)
 	put(page, METRIC_LAUNCHES, stats->launches);
 }
 
+/* As they are now, not as of the last update: a NIC that hangs must be seen in the midst of one. One that nothing went
+ * through, or that nobody counts, is left out. */
+static void put_nics(struct page *page, struct transport_domain *domain)
+{
+	struct transport_traffic traffic[LIMIT_NICS];
+	const struct transport_nic *nics;
+	uint32_t count = 0;
+
+	nics = domain ? transport_domain_nics(domain, &count) : NULL;
+	count = count < LIMIT_NICS ? count : LIMIT_NICS;
+	for (uint32_t i = 0; i < count; i++)
+		transport_domain_traffic(domain, i, &traffic[i]);
+	for (int metric = METRIC_NIC_SENT; metric <= METRIC_NIC_WAITING; metric++)
+		for (uint32_t i = 0; i < count; i++) {
+			const double values[] = {(double)traffic[i].bytes,
+						 (double)traffic[i].busy_ns / 1e9,
+						 (double)traffic[i].waiting_bytes};
+
+			if (traffic[i].bytes || traffic[i].waiting_bytes)
+				page_put(page, (enum metric)metric, nics[i].name, NULL,
+					 values[metric - METRIC_NIC_SENT]);
+		}
+}
+
 /* What the controller says comes from the control thread's own lock and atomics, as weft_loss_at does. */
 static void put_others(struct page *page, const struct weft_worker *worker,
 		       const struct board *board)
@@ -234,11 +270,13 @@ static void render(void *context, struct text *text)
 	const struct weft_worker *worker = context;
 	struct worker_metrics *metrics = worker->metrics;
 	bool trainer = worker->self.role == ROLE_TRAINER;
+	struct transport_domain *domain;
 	struct board board;
 	struct page page;
 
 	pthread_mutex_lock(&metrics->lock);
 	board = metrics->board;
+	domain = metrics->domain;
 	pthread_mutex_unlock(&metrics->lock);
 	page_begin(&page, text, worker->job, role_name(worker->self.role), worker->self.rank);
 	page_build(&page, WIRE_VERSION);
@@ -250,6 +288,7 @@ static void render(void *context, struct text *text)
 		put(&page, METRIC_TAINTED, atomic_load(&worker->versions.tainted) != 0);
 		put(&page, METRIC_RECEIVED, board.stats.bytes);
 	}
+	put_nics(&page, domain);
 	put_others(&page, worker, &board);
 }
 

@@ -21,7 +21,9 @@ enum sync_result { SYNC_OK, SYNC_FAILED, SYNC_ABORTED, SYNC_RESULTS };
 
 /* Opens what the options, or their variables, ask for; nothing else: 0. */
 int metrics_open(struct weft_worker *worker, const weft_options *options, struct error *error);
-/* Before what it reads goes; it writes the file a last time. */
+/* The worker's domain is open: its NICs are shown from now on. */
+void metrics_domain(struct weft_worker *worker);
+/* Before what it reads goes, the domain too; it writes the file a last time. */
 void metrics_close(struct weft_worker *worker);
 
 /* An update is begun, or waited for; once for all tries of one. */

@@ -273,9 +273,11 @@ static int open_worker(weft_worker **out, const weft_options *options, struct er
 		    (rc = worker_open_device(worker, error)) || (rc = open_domain(worker, error)) ||
 		    (rc = worker_check_way(worker, error))))
 		worker_tell(worker, error, worker->join_timeout_ms, &untold);
-	if (!rc)
-		control_attach(worker->control, worker->domain, &worker->health.activity);
-	return rc;
+	if (rc)
+		return rc;
+	control_attach(worker->control, worker->domain, &worker->health.activity);
+	metrics_domain(worker);
+	return 0;
 }
 
 int weft_open(weft_worker **out, const weft_options *options, weft_error *error)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a worker's declaration says about the NICs that its transport uses.
+ * What a worker's declaration, and its metrics, say about the NICs that its transport uses.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,12 +8,16 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "transport/mock/mock.h"
+#include "transport/provider.h"
 #include "transport/verbs/facts.h"
 #include "transport/verbs/topology.h"
 #include "worker/api/weft.h"
 #include "worker/api/worker.h"
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static weft_worker *opened(const char *transport)
 {
@@ -130,12 +134,76 @@ static void test_verbs__says_port_speed_distance_and_the_place_among_its_like(vo
 	verbs_facts_free(&facts);
 }
 
+static const struct transport_nic pair_of_nics[] = {{"mlx5_0:1", 0, 0, DISTANCE_PIX},
+						    {"mlx5_1:1", 1, 0, DISTANCE_PIX}};
+
+static void test_traffic__of_a_nic_is_never_busy_for_less_than_was_said(void **unused)
+{
+	const struct mock_options options = {.nics = pair_of_nics, .nic_count = 2};
+	struct transport_traffic first, now;
+	struct provider_traffic *of;
+	weft_worker *worker;
+
+	(void)unused;
+	mock_options_default(&options);
+	worker = opened("mock");
+	of = &worker->domain->traffic[0];
+	of->busy_ns = 1000;
+	of->busy_since_ns = 1; /* as long as this host is up */
+	of->waiting_bytes = 7;
+	transport_domain_traffic(worker->domain, 0, &first);
+	assert_int_equal(first.waiting_bytes, 7);
+	assert_true(first.busy_ns > 1000000);
+	of->waiting_bytes = 0; /* complete, and its time is not added up yet */
+	transport_domain_traffic(worker->domain, 0, &now);
+	assert_int_equal(now.waiting_bytes, 0);
+	assert_true(now.busy_ns == first.busy_ns);
+	of->busy_ns = 2 * first.busy_ns;
+	transport_domain_traffic(worker->domain, 0, &now);
+	assert_true(now.busy_ns == 2 * first.busy_ns);
+	weft_close(&worker);
+	mock_options_default(NULL);
+}
+
+static void test_metrics__show_nics_that_carried_something(void **unused)
+{
+	const struct mock_options options = {.nics = pair_of_nics, .nic_count = 2};
+	weft_options given = {.size = sizeof(given),
+			      .controller = "tcp://127.0.0.1:9",
+			      .job = "nics",
+			      .role = WEFT_TRAINER,
+			      .transport = "mock"};
+	char folder[] = "/tmp/weft-nics-XXXXXX", path[64], page[16384];
+	weft_error error = WEFT_ERROR_INIT;
+	weft_worker *worker;
+
+	(void)unused;
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/t0.prom", folder);
+	given.metrics_file = path;
+	mock_options_default(&options);
+	if (weft_open(&worker, &given, &error))
+		fail_msg("%s", error.text);
+	worker->domain->traffic[1].bytes = 4096;
+	worker->domain->traffic[1].busy_ns = 1500000000;
+	weft_close(&worker);
+	mock_options_default(NULL);
+	assert_true(file_read_small(path, page, sizeof(page)) > 0);
+	assert_non_null(strstr(page, ",nic=\"mlx5_1:1\"} 4096\n"));
+	assert_non_null(strstr(page, ",nic=\"mlx5_1:1\"} 1.5\n"));
+	assert_null(strstr(page, "mlx5_0"));
+	unlink(path);
+	rmdir(folder);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_declaration__has_the_nics_of_the_domain_in_its_order),
 		cmocka_unit_test(test_declaration__over_shared_memory_has_none),
 		cmocka_unit_test(test_verbs__says_port_speed_distance_and_the_place_among_its_like),
+		cmocka_unit_test(test_traffic__of_a_nic_is_never_busy_for_less_than_was_said),
+		cmocka_unit_test(test_metrics__show_nics_that_carried_something),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
