@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole jobs over real queue pairs: vm_job.py, inside the machine. All in one boot, which takes longer than a job; in a soak
 with every way to and from memory of GPUs."""
+import json
 import os
-import re
 import shlex
 
 import pytest
@@ -14,6 +14,7 @@ PYTHON = "/usr/bin/python3"  # with numpy and xxhash from Debian's packages
 MODES = ("weft-memory", "own-memory", "registered", "shadow")
 GPU_MODES = ("gpu-registered", "gpu-landed", *(("gpu", "gpu-staged") if os.environ.get("WEFT_SOAK") else ()))
 SECONDS = 1500
+QUIET_LOOK_SECONDS = 2.0  # on two cores with little else to do, while the job moves all that it can
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +80,7 @@ def test_run__of_these_jobs_ends_well(ran, part):
 
 
 def test_status__names_the_nic_that_became_slow_and_no_other(ran):
-    """Within five seconds; what else this machine does is not its fault."""
-    took = re.search(r"slow: ([\d.]+) s: ", ran["slow"])
-    assert "code 0" in ran["slow"] and took and float(took[1]) < (5 if os.environ.get("WEFT_SOAK") else 20), ran["slow"]
+    """Within five seconds, on a machine whose looks took no longer before than they take here; stretched where they did."""
+    assert "code 0" in ran["slow"], ran["slow"]
+    said = json.loads(next(line for line in ran["slow"].splitlines() if line.startswith("{")))
+    assert said["slow_seconds"] < 5 * max(1, said["quiet_look_seconds"] / QUIET_LOOK_SECONDS), ran["slow"]

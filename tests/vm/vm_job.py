@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -71,6 +72,20 @@ def port_bytes(device):
     return int((counters / "sent_pkts").read_text())
 
 
+def check_nics(folder, sent, most):
+    """What trainers' metrics say of their NIC, of a job that is over: all that they sent, and signals; `most` times that."""
+    row = re.compile(r'^weft_nic_(\w+)\{.*,nic="(.+)"\} (\S+)$', re.M)
+    pages = [{(name, nic): float(value) for name, nic, value in row.findall((folder / f"t{rank}.prom").read_text())}
+             for rank in range(2)]
+    for page in pages:
+        assert set(page) == {(name, "rxe0:1") for name in ("sent_bytes_total", "busy_seconds_total", "waiting_bytes")}, page
+        assert page["busy_seconds_total", "rxe0:1"] > 0 and page["waiting_bytes", "rxe0:1"] == 0, page
+    carried = sum(page["sent_bytes_total", "rxe0:1"] for page in pages)
+    assert sent <= carried < most * sent, f"NICs have carried {carried} bytes, of {sent}"
+    busy = sum(page["busy_seconds_total", "rxe0:1"] for page in pages)
+    print(f"by the metrics: {carried:.0f} bytes in {busy:.2f} s of a busy NIC", flush=True)
+
+
 def check_routed(folder, model):
     """The plan was made over the NICs that the workers reported, and is the one made from them offline."""
     live = (folder / "live.json").read_text()
@@ -94,7 +109,8 @@ def deliver(folder, modes):
         before, began = port_bytes("rxe0"), time.monotonic()
         with jobs.Job(folder / mode, model, TRAIN, INFER) as job:
             job.controller("--lost-after", "30s", "--dump", folder / mode / "live.json", *controller_flags)
-            start(job, ["--verify", *flags], trainer_flags, inference_flags, env=devices(mode))
+            start(job, ["--verify", *flags], [*trainer_flags, "--metrics-file", folder / mode / "%r.prom"], inference_flags,
+                  env=devices(mode))
             job.succeed(240)
             took = time.monotonic() - began
             job.verify(referee, [1, 2, 3])
@@ -109,6 +125,7 @@ def deliver(folder, modes):
             assert 0.85 * 2 / 3 < saved / total < 2 / 3, f"{mode}: {saved} of {total} bytes were not sent"
             total -= saved
         assert packets * 1024 >= total, f"{mode}: {packets} packets cannot carry {total} bytes"
+        check_nics(folder / mode, total, 2.1 if mode == "hedge" else 1.05)  # where second senders send all once more
         print(f"{mode}: {total} bytes delivered and compared, {packets} packets, {took:.0f} s; {way[-1].split(': ')[-1]}",
               flush=True)
 
@@ -156,26 +173,38 @@ def mixed(folder):
               f"{job.processes['trainer-0'].stderr.splitlines()[-1].split(': ')[-1]}", flush=True)
 
 
+def look(job):
+    """(seconds, what `weft status` says): two looks of its own, half a second apart."""
+    began = time.monotonic()
+    said = json.loads(jobs.weft("status", "--controller", job.address, "--json").stdout)
+    return time.monotonic() - began, said
+
+
 def slow(folder):
-    """A trainer on each of two cables. One becomes a hundredth as fast: the seconds until its NIC is named, and nobody else."""
+    """A trainer on each of two cables. One becomes a hundredth as fast: the seconds until its NIC is named, and nobody else but its
+    trainer. A machine that others starve has each second of its own last longer: by what a look took before."""
     model = jobs.make_model(folder, "qwen2", **MODEL)
     with jobs.Job(folder / "job", model, TRAIN, INFER) as job:
         job.controller("--lost-after", "60s", "--update-timeout", "120s")
         for rank in range(2):
             job.worker("trainer", rank, *VERBS, "--register-sources", "--nic", f"rxe{2 * rank}", updates=100000)
             job.worker("inference", rank, *VERBS, "--nic", "rxe1,rxe3", updates=100000)
-        carried = {}
+        carried, quiet = {}, []
         while min(carried.get("rxe0:1", 0), carried.get("rxe2:1", 0)) < 30_000_000:
-            seen = json.loads(jobs.weft("status", "--controller", job.address, "--json").stdout)
+            seconds, seen = look(job)
+            quiet.append(seconds)
             carried = {nic["name"]: nic["bytes"] for member in seen["members"] for nic in member.get("nics", [])}
         subprocess.run(["tc", "qdisc", "add", "dev", "veth2", "root", "netem", "rate", "2mbit"], check=True)
-        began, found = time.monotonic(), []
+        began, looks, found = time.monotonic(), 0, []
         while not any("NIC " in one["text"] for one in found) and time.monotonic() - began < 60:
-            done = jobs.weft("status", "--controller", job.address, "--json")
-            found = [one for one in json.loads(done.stdout)["why"] if one["fault"]]
+            found, looks = [one for one in look(job)[1]["why"] if one["fault"]], looks + 1
         took = time.monotonic() - began
-        print(f"slow: {took:.1f} s: {json.dumps(found)}", flush=True)
+        print(json.dumps({"slow_seconds": took, "looks": looks, "quiet_look_seconds": statistics.median(quiet), "found": found}),
+              flush=True)
         assert [one["text"][:24] for one in found if "NIC " in one["text"]] == ["NIC rxe2:1 of trainer 1 "], found
+        # who is silent for more than three heartbeats may be a victim of this machine; nobody else may be blamed
+        others = [one for one in found if (one["role"], one["rank"]) != ("trainer", 1) and "is silent for" not in one["text"]]
+        assert others == [], others
 
 
 def one_kill(folder, model, chance):
