@@ -33,9 +33,9 @@ enum metric_type { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
 	X(CHUNKS,      weft_write_chunk_total,           COUNTER,   "",                   "Chunks that these writes were cut into") \
 	X(PIECES,      weft_piece_total,                 COUNTER,   "path",               "Pieces that a trainer has sent, by the way that they took") \
 	X(LAUNCHES,    weft_kernel_launch_total,         COUNTER,   "",                   "Kernels that were launched to pack tensors of a GPU") \
-	X(NIC_SENT,    weft_nic_sent_bytes_total,        COUNTER,   "nic",                "Bytes of writes that a NIC has completed; only where its transport counts them: verbs") \
-	X(NIC_BUSY,    weft_nic_busy_seconds_total,      COUNTER,   "nic",                "Time in which writes of this worker were in progress at the NIC; only over verbs") \
-	X(NIC_WAITING, weft_nic_waiting_bytes,           GAUGE,     "nic",                "Bytes of writes that are posted to the NIC and not complete; only over verbs") \
+	X(NIC_SENT,    weft_nic_sent_bytes_total,        COUNTER,   "nic",                "Bytes of writes that a NIC has completed, of transports that have NICs") \
+	X(NIC_BUSY,    weft_nic_busy_seconds_total,      COUNTER,   "nic",                "Time in which writes of this worker were in progress at the NIC") \
+	X(NIC_WAITING, weft_nic_waiting_bytes,           GAUGE,     "nic",                "Bytes of writes that are posted to the NIC and not complete") \
 	X(PEERS,       weft_peers,                       GAUGE,     "state",              "Peers that the plan gives this worker; ranks that it has heard to have left, and that are not back") \
 	X(HEARD_AGE,   weft_controller_heard_age_seconds, GAUGE,    "",                   "Time since the controller was heard last") \
 	X(RTT,         weft_control_rtt_seconds,         HISTOGRAM, "",                   "From a heartbeat to the controller's answer") \

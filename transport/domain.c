@@ -148,33 +148,10 @@ const struct transport_nic *transport_domain_nics(const struct transport_domain 
 	return domain->nics;
 }
 
-/* Its parts are read one by one while others count, so a moment may lack the time since the last post. A counter that goes back is
- * taken for one that began anew, with all it ever counted: so what was said stays said. */
-static uint64_t busy_never_less(struct provider_traffic *of, uint64_t busy_ns)
-{
-	uint64_t told = atomic_load_explicit(&of->busy_told_ns, memory_order_relaxed);
-
-	while (told < busy_ns &&
-	       !atomic_compare_exchange_weak_explicit(&of->busy_told_ns, &told, busy_ns,
-						      memory_order_relaxed, memory_order_relaxed))
-		;
-	return told < busy_ns ? busy_ns : told;
-}
-
 void transport_domain_traffic(struct transport_domain *domain, uint32_t nic,
 			      struct transport_traffic *traffic)
 {
-	struct provider_traffic *of = &(domain->nics_of ? domain->nics_of : domain)->traffic[nic];
-	/* this order: a wait that ends meanwhile must not be counted twice */
-	uint64_t busy = atomic_load_explicit(&of->busy_ns, memory_order_acquire);
-	uint64_t since = atomic_load_explicit(&of->busy_since_ns, memory_order_acquire), now;
-
-	traffic->waiting_bytes = atomic_load_explicit(&of->waiting_bytes, memory_order_relaxed);
-	traffic->bytes = atomic_load_explicit(&of->bytes, memory_order_relaxed);
-	now = clock_ns();
-	if (traffic->waiting_bytes && now > since)
-		busy += now - since;
-	traffic->busy_ns = busy_never_less(of, busy);
+	traffic_read(&(domain->nics_of ? domain->nics_of : domain)->traffic[nic], traffic);
 }
 
 uint32_t transport_domain_members(const struct transport_domain *domain)

@@ -29,6 +29,7 @@
 #define TRANSPORT_PROVIDER_H
 
 #include "transport/record.h"
+#include "transport/traffic.h"
 #include "transport/transport.h"
 #include <stdatomic.h>
 #include <sys/types.h>
@@ -184,14 +185,6 @@ void provider_complete(struct provider *ops);
 const char *provider_op_name(enum provider_op op);
 
 /* ---- the objects of the shared layer; `state` belongs to the provider ---- */
-
-/* What a NIC has carried, counted by providers that know it; for people. Whoever posts adds, whoever sees it complete takes away. */
-struct provider_traffic {
-	_Atomic uint64_t bytes;         /* complete */
-	_Atomic uint64_t waiting_bytes; /* posted, and not complete */
-	_Atomic uint64_t busy_ns, busy_since_ns; /* with some waiting, before this time; since then */
-	_Atomic uint64_t busy_told_ns;           /* the most that was ever said: it never becomes less */
-};
 
 struct transport_domain {
 	struct provider ops;

@@ -170,11 +170,31 @@ int pair_open(struct pair *pair, const struct conformance *subject, uint64_t byt
 	return rc;
 }
 
+/* However it went: what no endpoint will be told of any more does not wait. */
+static void check_nothing_waits(struct transport_domain *domain)
+{
+	struct transport_traffic traffic;
+	uint32_t count = 0;
+
+	if (domain)
+		transport_domain_nics(domain, &count);
+	for (uint32_t i = 0; i < count; i++) {
+		transport_domain_traffic(domain, i, &traffic);
+		if (!traffic.waiting_bytes)
+			continue;
+		fprintf(stderr, "%s: %llu bytes wait, and all endpoints are closed\n",
+			transport_domain_name(domain), (unsigned long long)traffic.waiting_bytes);
+		abort();
+	}
+}
+
 void pair_close(struct pair *pair)
 {
 	transport_remote_close(&pair->remote);
 	transport_endpoint_close(&pair->ab);
 	transport_endpoint_close(&pair->ba);
+	check_nothing_waits(pair->a);
+	check_nothing_waits(pair->b);
 	transport_region_close(&pair->source);
 	transport_region_close(&pair->target);
 	transport_domain_close(&pair->a);

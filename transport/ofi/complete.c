@@ -237,6 +237,18 @@ static void write_done(struct ofi_op *op)
 	}
 	done(endpoint, op->write.id);
 	endpoint->writes_left--;
+	traffic_past(op->lane->rail->traffic, op->write.bytes, true);
+}
+
+void ofi_lane_forgets(struct ofi_lane *lane)
+{
+	for (uint32_t at = lane->told; at != lane->writes; at++) {
+		struct ofi_op *op = ofi_lane_op(lane, at);
+
+		if (!op->told)
+			traffic_past(lane->rail->traffic, op->write.bytes, false);
+		op->write.bytes = 0; /* it may be asked to once more */
+	}
 }
 
 void ofi_lane_told(struct ofi_lane *lane, uint32_t upto)

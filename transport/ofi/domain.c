@@ -118,6 +118,7 @@ static int open_rails(struct transport_domain *domain, struct ofi_domain *ofi, s
 		rail->domain = ofi;
 		rail->index = i;
 		rail->interface = all[i % count];
+		rail->traffic = &domain->traffic[i % count];
 		ofi->rail_count++;
 		rc = ofi_rail_open(rail, error);
 		if (!rc && i < count) {

@@ -107,6 +107,11 @@ void ofi_lanes_close(struct ofi_endpoint *endpoint)
 	ofi_each_lane(lane, endpoint)
 		if (lane->rail)
 			close_lane(lane);
+	pthread_mutex_lock(&domain->lock);
+	ofi_each_lane(lane, endpoint)
+		if (lane->rail)
+			ofi_lane_forgets(lane);
+	pthread_mutex_unlock(&domain->lock);
 }
 
 uint32_t ofi_lanes_used(const struct ofi_endpoint *endpoint)

@@ -136,6 +136,7 @@ struct ofi_rail {
 	struct ofi_domain *domain;
 	uint32_t index;
 	struct ofi_interface interface;
+	struct provider_traffic *traffic; /* the shared domain's, of this interface */
 	struct fi_info *info;        /* of the interface's first address */
 	struct fid_fabric *fabric;
 	struct fid_domain *access;
@@ -346,6 +347,8 @@ void ofi_lane_lost(struct ofi_lane *lane, int errnum);
 void ofi_lane_lost_locked(struct ofi_lane *lane, int errnum); /* under domain->lock */
 /* It is closed: libfabric has nothing of it any more. Under domain->lock. */
 void ofi_lane_returned(struct ofi_lane *lane);
+/* Those of its writes of which nothing will be told do not wait any more; under domain->lock. */
+void ofi_lane_forgets(struct ofi_lane *lane);
 /* The peer has the lane's first `upto` writes; under domain->lock. */
 void ofi_lane_told(struct ofi_lane *lane, uint32_t upto);
 /* Tells of the signal if it and all before it are there; under domain->lock. */

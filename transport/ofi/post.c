@@ -31,6 +31,7 @@ static struct ofi_op *take_op(struct ofi_lane *lane, enum ofi_op_kind kind,
 			op->write = *write;
 		lane->in_flight++;
 		endpoint->writes_left += kind == OFI_OP_WRITE;
+		traffic_posts(lane->rail->traffic, op->write.bytes);
 		atomic_store(&lane->posting, true);
 	}
 	pthread_mutex_unlock(&endpoint->domain->lock);
@@ -48,6 +49,7 @@ static void give_op(struct ofi_op *op)
 	lane->writes--;
 	lane->in_flight--;
 	endpoint->writes_left -= op->kind == OFI_OP_WRITE;
+	traffic_past(lane->rail->traffic, op->write.bytes, false);
 	atomic_store(&lane->posting, false);
 	pthread_mutex_unlock(&endpoint->domain->lock);
 }

@@ -124,6 +124,7 @@ static bool post_again(struct ofi_lane *lane)
 		endpoint->quiet = 0;
 		pthread_mutex_lock(&endpoint->domain->lock);
 		endpoint->writes_left--; /* it is left on its new lane */
+		traffic_past(lane->rail->traffic, op->write.bytes, false);
 		pthread_mutex_unlock(&endpoint->domain->lock);
 	}
 	return true;

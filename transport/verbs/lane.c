@@ -356,7 +356,7 @@ void verbs_lane_destroy(struct verbs_lane *lane)
 		lane->qp = NULL;
 	lane->qp_ex = NULL;
 	for (uint64_t at = lane->done; lane->ring && at < lane->tail; at++)
-		verbs_nic_past(lane->nic, verbs_entry_at(lane, at)->bytes, false);
+		traffic_past(lane->nic->traffic, verbs_entry_at(lane, at)->bytes, false);
 	memory_free(lane->ring);
 	lane->ring = NULL;
 	lane->head = lane->done = lane->tail = 0;

@@ -188,21 +188,3 @@ void verbs_nic_close(struct verbs_nic *nic)
 	if (nic->context)
 		check_gone(nic, calls->close_device(nic->context), "context");
 }
-
-void verbs_nic_past(struct verbs_nic *nic, uint64_t bytes, bool done)
-{
-	struct provider_traffic *traffic = nic->traffic;
-	uint64_t since, now;
-
-	if (!bytes)
-		return;
-	if (done)
-		atomic_fetch_add_explicit(&traffic->bytes, bytes, memory_order_relaxed);
-	if (atomic_fetch_sub_explicit(&traffic->waiting_bytes, bytes, memory_order_relaxed) !=
-	    bytes)
-		return;
-	now = clock_ns();
-	since = atomic_load_explicit(&traffic->busy_since_ns, memory_order_relaxed);
-	if (now > since) /* else another thread has posted meanwhile */
-		atomic_fetch_add_explicit(&traffic->busy_ns, now - since, memory_order_relaxed);
-}

@@ -143,7 +143,7 @@ static int on_success(struct verbs_lane *lane, const struct ibv_wc *wc, uint64_t
 		bytes += verbs_entry_at(lane, at)->bytes;
 	}
 	lane->done = position + 1;
-	verbs_nic_past(lane->nic, bytes, true);
+	traffic_past(lane->nic->traffic, bytes, true);
 	return 0;
 }
 

@@ -106,7 +106,7 @@ static int post_some(struct verbs_lane *lane, const struct verbs_request *reques
 	lane->tail += *posted;
 	for (uint32_t i = 0; i < *posted; i++)
 		bytes += requests[i].entry.bytes;
-	verbs_nic_posts(lane->nic, bytes, requests[0].entry.posted_ns);
+	traffic_posts(lane->nic->traffic, bytes);
 	if (!rc)
 		return 0;
 	return verbs_step_error(error, VERBS_STEP_POST, lane->nic->limits.name, verbs_errno(rc),

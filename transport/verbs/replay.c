@@ -86,7 +86,7 @@ static void hand_over(struct verbs_lane *lane)
 	while (lane->tail > lane->done) {
 		const struct verbs_entry *entry = verbs_entry_at(lane, --lane->tail);
 
-		verbs_nic_past(lane->nic, entry->bytes, false);
+		traffic_past(lane->nic->traffic, entry->bytes, false);
 		if (entry->kind == VERBS_WRITE && !entry->withdrawn)
 			push_front(endpoint, entry);
 		else if (entry->kind == VERBS_SIGNAL && endpoint->signal_active &&

@@ -113,17 +113,6 @@ struct verbs_nic {
 	struct provider_traffic *traffic;  /* the shared domain's, of this NIC */
 };
 
-/* For people: bytes that were posted, and that are complete or (done false) were given to another lane. */
-static inline void verbs_nic_posts(struct verbs_nic *nic, uint64_t bytes, uint64_t now_ns)
-{
-	/* before it counts as busy: who reads in between would take all the time since it last was */
-	if (bytes && !atomic_load_explicit(&nic->traffic->waiting_bytes, memory_order_relaxed))
-		atomic_store_explicit(&nic->traffic->busy_since_ns, now_ns, memory_order_relaxed);
-	if (bytes)
-		atomic_fetch_add_explicit(&nic->traffic->waiting_bytes, bytes, memory_order_release);
-}
-void verbs_nic_past(struct verbs_nic *nic, uint64_t bytes, bool done);
-
 enum verbs_gpu { VERBS_GPU_NONE, VERBS_GPU_DMABUF, VERBS_GPU_PEERMEM };
 
 struct verbs_domain {
