@@ -18,9 +18,14 @@ uint64_t clock_ns(void)
 	return read_ns(CLOCK_MONOTONIC);
 }
 
+uint64_t clock_wall_ns(void)
+{
+	return read_ns(CLOCK_REALTIME);
+}
+
 uint64_t clock_wall_ms(void)
 {
-	return read_ns(CLOCK_REALTIME) / 1000000;
+	return clock_wall_ns() / 1000000;
 }
 
 void clock_sleep_ns(uint64_t ns)

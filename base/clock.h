@@ -9,7 +9,8 @@
 #include <stdint.h>
 
 uint64_t clock_ns(void);      /* monotonic */
-uint64_t clock_wall_ms(void); /* since 1970, for log lines */
+uint64_t clock_wall_ns(void); /* since 1970 */
+uint64_t clock_wall_ms(void); /* for log lines */
 void clock_sleep_ms(uint64_t ms);
 void clock_sleep_ns(uint64_t ns);
 

@@ -247,7 +247,7 @@ static void begin_file(struct trace *trace, const struct trace_options *options)
 					.job = options->job,
 					.role = options->role,
 					.rank = options->rank,
-					.wall_ns = clock_wall_ms() * 1000000u,
+					.wall_ns = clock_wall_ns(),
 					.clock_ns = clock_ns()};
 	char host[65] = "", plain[65], boot[64];
 	struct text text = {0};
