@@ -8,6 +8,7 @@
 #include "cli/grid.h"
 #include "cli/shown.h"
 #include "cli/trace_file.h"
+#include "cli/trace_otlp.h"
 #include "cli/trace_predicted.h"
 #include "cli/verb.h"
 
@@ -20,11 +21,11 @@
 
 struct options {
 	const char *files[FILES_MAX];
-	const char *output, *predicted;
+	const char *output, *format, *predicted;
 	bool json;
 };
 
-/* ---- the file ---- */
+/* ---- the file, for Perfetto ---- */
 
 static void put_us(FILE *stream, const char *key, int64_t ns)
 {
@@ -170,18 +171,52 @@ static void warn(const struct trace_set *set)
 		}
 }
 
-static int merge_into(const char *path, const struct trace_set *set, const char *predicted,
+/* ---- the command ---- */
+
+static int put_perfetto(FILE *stream, const struct trace_set *set, const struct options *options,
+			struct error *error)
+{
+	int rc = 0;
+
+	put_all(stream, set);
+	if (options->predicted)
+		rc = trace_put_predicted(stream, options->predicted, set, error);
+	fputs("\n]}\n", stream);
+	return rc;
+}
+
+static int put_otlp(FILE *stream, const struct trace_set *set, const struct options *options,
+		    struct error *error)
+{
+	(void)options;
+	return trace_put_otlp(stream, set, error);
+}
+
+static const struct format {
+	const char *name;
+	int (*put)(FILE *stream, const struct trace_set *set, const struct options *options,
+		   struct error *error);
+	bool predicts; /* takes --predicted */
+} formats[] = {{"perfetto", put_perfetto, true}, {"otlp", put_otlp, false}};
+
+/* NULL: there is none of that name. The first one is the default. */
+static const struct format *format_of(const struct options *options)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(formats); i++)
+		if (!options->format || !strcmp(options->format, formats[i].name))
+			return &formats[i];
+	return NULL;
+}
+
+static int merge_into(const struct options *options, const struct trace_set *set,
 		      struct error *error)
 {
 	struct file_writer writer;
-	int rc = file_writer_open(&writer, path, error);
+	int rc = file_writer_open(&writer, options->output, error);
 
 	if (rc)
 		return rc;
-	put_all(writer.stream, set);
-	if (predicted)
-		rc = trace_put_predicted(writer.stream, predicted, set, error);
-	fputs("\n]}\n", writer.stream);
+	rc = format_of(options)->put(writer.stream, set, options, error);
 	if (!rc)
 		return file_writer_commit(&writer, error);
 	file_writer_abort(&writer);
@@ -200,7 +235,7 @@ static int merge(void *given, struct error *error)
 	rc = trace_set_read(&set, options->files, count, error);
 	if (!rc) {
 		trace_set_clocks(&set);
-		rc = merge_into(options->output, &set, options->predicted, error);
+		rc = merge_into(options, &set, error);
 	}
 	if (!rc) {
 		(options->json ? print_json : print)(&set);
@@ -210,14 +245,26 @@ static int merge(void *given, struct error *error)
 	return rc;
 }
 
-static void need_output(void *options, struct argp_state *state)
+static void check(void *given, struct argp_state *state)
 {
-	if (!((struct options *)options)->output)
-		argp_error(state, "--output is needed: the file to write, for ui.perfetto.dev");
+	const struct options *options = given;
+	const struct format *format = format_of(options);
+
+	if (!options->output)
+		argp_error(state, "--output is needed: the file to write");
+	if (!format)
+		argp_error(state, "--format '%s': it is perfetto or otlp", options->format);
+	else if (options->predicted && !format->predicts)
+		argp_error(state,
+			   "--predicted is drawn beside what was: it goes with --format perfetto, "
+			   "not with %s",
+			   format->name);
 }
 
 static const struct verb_option rows[] = {
-	TEXT(output, "output", "FILE", "the merged trace (needed)"),
+	TEXT(output, "output", "FILE", "the merged trace (needed), whole or not at all"),
+	TEXT(format, "format", "NAME",
+	     "perfetto (default) or otlp: for ui.perfetto.dev, or as OTLP's JSON for the file receiver of OpenTelemetry's collector, a trace for each version"),
 	TEXT(predicted, "predicted", "FILE",
 	     "what `weft route simulate --trace FILE` wrote of the same plan: shown beside what was, from its first write on"),
 	FORMAT(json, "json", "one JSON object a line"),
@@ -229,7 +276,7 @@ static const struct verb merge_verb = {
 	.doc = "Makes one trace of those that --trace wrote of a job's processes: a process a rank, all on the controller's clock.",
 	.too_few = "give the files that --trace wrote",
 	.too_many = "too many files at '%s'",
-	.check = need_output,
+	.check = check,
 	.run = merge,
 };
 

@@ -11,6 +11,9 @@
 #include <string.h>
 
 #define SCHEMA "weft.trace/1"
+/* 31 years of uptime, and 2065: however such times are added, 64 bits are enough. */
+#define UPTIME_NS_MAX 1000000000000000000
+#define WALL_NS_MAX   3000000000000000000
 
 /* ---- one line ---- */
 
@@ -58,10 +61,14 @@ static int take_process(struct trace_file *file, const struct line *line, const 
 	take_text(file->role, sizeof(file->role), args, "role");
 	take_text(file->host, sizeof(file->host), args, "host");
 	take_text(file->boot, sizeof(file->boot), args, "boot");
+	take_text(file->version, sizeof(file->version), args, "version");
 	file->rank = rank ? json_integer_value(rank) : -1;
 	file->pid = json_integer_value(json_object_get(row, "pid"));
 	file->wall_ns = strtoll(text_of(args, "wall_ns"), NULL, 10);
 	file->clock_ns = strtoll(text_of(args, "clock_ns"), NULL, 10);
+	if (file->wall_ns < 0 || file->wall_ns > WALL_NS_MAX || file->clock_ns < 0 ||
+	    file->clock_ns > UPTIME_NS_MAX)
+		return wrong(file, line, "its wall_ns or clock_ns is no time that can be", error);
 	return 0;
 }
 
@@ -86,7 +93,8 @@ static int take_meta(struct trace_file *file, const struct line *line, const jso
 	lane = array_push(&file->lanes);
 	if (!lane)
 		return memory_error(error, "reading a trace", sizeof(*lane));
-	*lane = (struct trace_lane_name){line->text, line->bytes};
+	*lane = (struct trace_lane_name){line->text, line->bytes, !strcmp(name, "thread_name"),
+					 json_integer_value(json_object_get(row, "tid"))};
 	return 0;
 }
 
@@ -104,6 +112,13 @@ static int take_beat(struct trace_file *file, const json_t *row, struct error *e
 	return 0;
 }
 
+static bool is_time(const json_t *row, const char *key)
+{
+	double us = json_number_value(json_object_get(row, key));
+
+	return us >= 0 && us * 1e3 <= (double)UPTIME_NS_MAX;
+}
+
 static int take_row(struct trace_set *set, struct trace_file *file, const struct line *line,
 		    const json_t *row, struct error *error)
 {
@@ -112,6 +127,8 @@ static int take_row(struct trace_set *set, struct trace_file *file, const struct
 	if (!json_is_number(json_object_get(row, "ts")) ||
 	    !json_is_string(json_object_get(row, "name")))
 		return wrong(file, line, "an event without a time or a name", error);
+	if (!is_time(row, "ts") || !is_time(row, "dur"))
+		return wrong(file, line, "its ts or dur is no time that can be", error);
 	if (!strcmp(text_of(row, "name"), "heartbeat") && take_beat(file, row, error))
 		return -(int)error->code;
 	out = array_push(&set->rows);
@@ -120,6 +137,7 @@ static int take_row(struct trace_set *set, struct trace_file *file, const struct
 	*out = (struct trace_row){.line = line->text,
 				  .bytes = line->bytes,
 				  .file = (uint32_t)(file - set->files),
+				  .number = line->number,
 				  .at_ns = ns_of(row, "ts"),
 				  .ns = ns_of(row, "dur")};
 	return 0;

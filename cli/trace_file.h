@@ -21,12 +21,15 @@
 struct trace_row {
 	const char *line;             /* in the map */
 	uint32_t bytes, file;
+	uint32_t number;              /* of the line, from 1 */
 	int64_t at_ns, ns;            /* by the file's clock; length */
 };
 
 struct trace_lane_name {
 	const char *line;
 	uint32_t bytes;
+	bool is_name;                 /* else where it is sorted */
+	int64_t lane;
 };
 
 /* A heartbeat: the controller's, when it was there; a worker's, when it left and was answered. */
@@ -42,7 +45,7 @@ struct trace_file {
 	const char *path;
 	uint32_t place;               /* in that order */
 	struct file_map map;
-	char job[256], role[16], host[80], boot[64], process[160];
+	char job[256], role[16], host[80], boot[64], process[160], version[32];
 	int64_t rank, pid;            /* rank -1: none */
 	int64_t wall_ns, clock_ns;
 	uint64_t dropped;

@@ -174,6 +174,12 @@ def test_merge__refuses_what_is_no_job(tmp_path, models):
     lines = (one / "t0.json").read_text().split("\n")
     (tmp_path / "bad.json").write_text("\n".join([*lines[:5], "{broken,", *lines[5:]]))
     assert "bad.json: line 6" in refused(tmp_path / "bad.json")
+    for line, key, value in ((1, "wall_ns", '"9223372036854775807"'), (1, "clock_ns", '"-1"'), (8, "ts", "-1"), (8, "ts", "1e300")):
+        changed = re.sub(rf'"{key}":[^,}}]+', f'"{key}":{value}', lines[line])
+        assert changed != lines[line]
+        (tmp_path / "late.json").write_text("\n".join([*lines[:line], changed, *lines[line + 1:]]))
+        said = refused(tmp_path / "late.json")
+        assert f"late.json: line {line + 1}: its " in said and key in said
     weft("trace", "merge", *sorted(one.glob("*.json")), "--output", tmp_path / "merged.json")
     assert "line 1" in refused(tmp_path / "merged.json")
     assert weft("trace", "merge", one / "t0.json", check=False).returncode == 2

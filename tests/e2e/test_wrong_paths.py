@@ -18,15 +18,22 @@ READS = ["model tensors PATH", "model layout PATH --infer tp=2", "model layout -
          "checkpoint show PATH", "checkpoint verify PATH", "route show PATH", "route verify PATH", "route explain PATH --tensor a --inference 0",
          "route diff PATH PATH", "route export PATH", "route simulate PATH", f"route plan --model PATH {JOB}", f"route compare --model PATH {JOB}",
          f"route order --model PATH {JOB}", f"route plan --model MODEL {JOB} --topology PATH", f"route topology {JOB} --topology PATH",
-         "key show PATH", f"bench update --model PATH {JOB}", "doctor --serve --key PATH", "bench write --local --key PATH"]
+         "trace merge PATH --output NEW", "trace merge PATH --format otlp --output NEW", "key show PATH", f"bench update --model PATH {JOB}", "doctor --serve --key PATH", "bench write --local --key PATH"]
 WRITES = [f"route plan --model MODEL {JOB} --output OUT", "route export DUMP --output OUT", f"route simulate --model MODEL {JOB} --trace OUT",
-          "key make OUT", "model layout MODEL --infer tp=2 --output OUT", "checkpoint make MODEL OUT"]
+          "key make OUT", "model layout MODEL --infer tp=2 --output OUT", "checkpoint make MODEL OUT", "trace merge TRACE --output OUT",
+          "trace merge TRACE --format otlp --output OUT"]
 PRINTS = ["--help", "--version", "model --help", "model list", "model tensors MODEL", "model layout MODEL --infer tp=2",
           f"model plan-memory --model MODEL {JOB}", "checkpoint show MODEL", "checkpoint verify MODEL", "route show DUMP",
           "route show DUMP --by tensor", "route show DUMP --json", "route export DUMP", "route diff DUMP DUMP", f"route plan --model MODEL {JOB}",
           f"route compare --model MODEL {JOB}", f"route topology {JOB}", f"route order --model MODEL {JOB}",
           f"route explain --model MODEL {JOB} --tensor model.norm.weight --inference 0", f"route simulate --model MODEL {JOB}",
           "route plan --help", "route plan --usage", "doctor --transport shm"]
+
+TRACE = """[
+{"ph":"M","name":"weft","pid":1,"tid":0,"args":{"schema":"weft.trace/1","job":"a","role":"trainer","rank":0,"wall_ns":"9","clock_ns":"5"}},
+{"ph":"X","name":"update","pid":1,"tid":128,"ts":1.0,"dur":2.0,"args":{"version":1}}
+]
+"""
 
 
 def all_at_once(ask, *questions):
@@ -44,6 +51,7 @@ def here(tmp_path_factory):
     (folder / "words").write_text("these are words, and neither JSON nor a tensor\n")
     (folder / "binary").write_bytes(bytes(range(256)) * 64)
     (folder / "LIST").write_text("{}\n")
+    (folder / "TRACE").write_text(TRACE)
     (folder / "closed").write_text("{}")
     (folder / "closed").chmod(0)
     jobs.weft("route", "plan", "--model", folder / "qwen2", *JOB.split(), "--output", folder / "DUMP")
@@ -51,7 +59,8 @@ def here(tmp_path_factory):
 
 
 def words_of(here, command, path=None):
-    places = {"PATH": path, "OUT": path, "MODEL": here / "qwen2", "LIST": here / "LIST", "NEW": here / "new", "DUMP": here / "DUMP"}
+    places = {"PATH": path, "OUT": path, "MODEL": here / "qwen2", "LIST": here / "LIST", "NEW": here / "new", "DUMP": here / "DUMP",
+              "TRACE": here / "TRACE"}
     return [jobs.WEFT, *(str(places.get(word, word)) for word in command.split())]
 
 
