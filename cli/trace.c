@@ -38,20 +38,21 @@ static void put_us(FILE *stream, const char *key, int64_t ns)
 static void put_object(FILE *stream, const json_t *object)
 {
 	if (object)
-		json_dumpf(object, stream, JSON_COMPACT | JSON_ENCODE_ANY);
+		json_dumpf(object, stream,
+			   JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
 	else
 		fputs("{}", stream);
 }
 
 /* As it was read, but for its process and its time; it was good then. */
-static void put_row(FILE *stream, const char *line, uint32_t bytes, uint32_t place,
+static void put_row(FILE *stream, const char *line, uint32_t bytes, uint32_t pid,
 		    const int64_t *at_ns)
 {
 	json_t *row = json_loadb(line, bytes, 0, NULL);
 	const char *key;
 	json_t *value;
 
-	fprintf(stream, ",\n{\"pid\":%u", place + 1);
+	fprintf(stream, ",\n{\"pid\":%u", pid);
 	json_object_foreach(row, key, value)
 	{
 		if (!strcmp(key, "pid") || (at_ns && !strcmp(key, "ts")))
@@ -70,7 +71,7 @@ static void put_process(FILE *stream, const struct trace_file *file)
 	struct json json;
 
 	fprintf(stream, ",\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"tid\":0,\"args\":",
-		file->place + 1);
+		file->merged_pid);
 	json_to_file(&json, stream);
 	json_put_object(&json);
 	json_put_key_string(&json, "name", file->process);
@@ -78,9 +79,9 @@ static void put_process(FILE *stream, const struct trace_file *file)
 	fprintf(stream,
 		"},\n{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%u,\"tid\":0,"
 		"\"args\":{\"sort_index\":%u}}",
-		file->place + 1, file->place + 1);
+		file->merged_pid, file->place + 1);
 	fprintf(stream, ",\n{\"ph\":\"M\",\"name\":\"weft_clock\",\"pid\":%u,\"tid\":0,\"args\":{",
-		file->place + 1);
+		file->merged_pid);
 	fprintf(stream, "\"from\":\"%s\",\"offset_ns\":%" PRId64, trace_clock_text(file->clock),
 		file->offset_ns);
 	if (file->error_ns >= 0)
@@ -88,8 +89,8 @@ static void put_process(FILE *stream, const struct trace_file *file)
 	fprintf(stream, ",\"dropped\":%" PRIu64 ",\"whole\":%s}}", file->dropped,
 		file->whole ? "true" : "false");
 	for (size_t i = 0; i < file->lanes.count; i++)
-		put_row(stream, file->lanes.items[i].line, file->lanes.items[i].bytes, file->place,
-			NULL);
+		put_row(stream, file->lanes.items[i].line, file->lanes.items[i].bytes,
+			file->merged_pid, NULL);
 }
 
 /* From the first event on; that is moment 0. */
@@ -104,15 +105,16 @@ static void put_all(FILE *stream, const struct trace_set *set)
 	json_put_key_string(&json, "weft", WEFT_VERSION);
 	json_put_key_string(&json, "job", set->order[0]->job);
 	json_put_object_end(&json);
-	fputs(",\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"weft_merged\",\"pid\":0,\"tid\":0,\"args\":{}}",
-	      stream);
+	fprintf(stream,
+		",\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"weft_merged\",\"pid\":%u,\"tid\":0,\"args\":{}}",
+		set->order[0]->merged_pid);
 	for (size_t i = 0; i < set->count; i++)
 		put_process(stream, set->order[i]);
 	for (size_t i = 0; i < set->rows.count; i++) {
 		const struct trace_row *row = &set->rows.items[i];
 		int64_t at = row->at_ns - begin;
 
-		put_row(stream, row->line, row->bytes, set->files[row->file].place, &at);
+		put_row(stream, row->line, row->bytes, set->files[row->file].merged_pid, &at);
 	}
 }
 

@@ -214,13 +214,40 @@ static int by_role(const void *x, const void *y)
 		       ?: (a->clock_ns > b->clock_ns) - (a->clock_ns < b->clock_ns);
 }
 
+static int by_pid(const void *x, const void *y)
+{
+	const struct trace_file *a = *(struct trace_file *const *)x;
+	const struct trace_file *b = *(struct trace_file *const *)y;
+
+	return (a->pid > b->pid) - (a->pid < b->pid);
+}
+
+/* Those of several hosts or containers may be the same. Leaves the files in another order. */
+static bool pids_differ(struct trace_set *set)
+{
+	int64_t before = 0;
+
+	sort_items(set->order, set->count, by_pid);
+	for (size_t i = 0; i < set->count; i++) {
+		if (set->order[i]->pid <= before || set->order[i]->pid >= TRACE_PID_MADE)
+			return false;
+		before = set->order[i]->pid;
+	}
+	return true;
+}
+
 static int put_in_order(struct trace_set *set, struct error *error)
 {
+	bool own;
+
 	for (size_t i = 0; i < set->count; i++)
 		set->order[i] = &set->files[i];
+	own = pids_differ(set);
 	sort_items(set->order, set->count, by_role);
-	for (size_t i = 0; i < set->count; i++)
+	for (size_t i = 0; i < set->count; i++) {
 		set->order[i]->place = (uint32_t)i;
+		set->order[i]->merged_pid = own ? (uint32_t)set->order[i]->pid : (uint32_t)i + 1;
+	}
 	for (size_t i = 1; i < set->count; i++) {
 		const struct trace_file *a = set->order[i - 1], *b = set->order[i];
 

@@ -8,8 +8,9 @@
 #include "cli/trace_file.h"
 #include <stdio.h>
 
-/* Its events, behind others: processes named "predicted: ..", and moment 0 where the first write of any trainer began. ERROR_FILE: it is
- * no such schedule. */
+/* Its events, behind others: lanes named "predicted: ..", each below that of the same rank and peer, since viewers sort processes as they
+ * like; what has no process there gets one, "predicted: all ranks". Moment 0 is where the first write of any trainer began. ERROR_FILE:
+ * it is no such schedule. */
 int trace_put_predicted(FILE *stream, const char *path, const struct trace_set *set, struct error *error);
 
 #endif

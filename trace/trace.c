@@ -107,13 +107,14 @@ static bool push(struct trace *trace, uint32_t tid, const struct trace_event *ev
 	return true;
 }
 
+/* Viewers leave out the midst of a long name: who it is stands in front, the thread at its end. */
 static void push_lane(struct trace *trace, uint32_t tid, const char *name)
 {
 	struct trace_event lane = {.name = ""};
 	char whole[TRACE_TEXT_BYTES];
 
-	snprintf(whole, sizeof(whole), tid % TRACE_THREADS ? "%.70s, thread %u" : "%.87s", name,
-		 tid % TRACE_THREADS + 1);
+	snprintf(whole, sizeof(whole), tid % TRACE_LANE_STEP ? "%.80s #%u" : "%.87s", name,
+		 tid % TRACE_LANE_STEP + 1);
 	trace_text(&lane, whole);
 	if (push(trace, tid, &lane))
 		trace->entries[trace->count - 1].names = true;
@@ -137,7 +138,7 @@ void trace_add(struct trace *trace, const struct trace_event *event, const char 
 
 	if (!is_ours(trace))
 		return;
-	tid = event->lane * TRACE_THREADS + (event->by_thread ? this_thread() : 0);
+	tid = event->lane * TRACE_LANE_STEP + (event->by_thread ? this_thread() : 0);
 	pthread_mutex_lock(&trace->lock);
 	if (trace->count < TRACE_EVENTS && names_lane(trace, tid))
 		push_lane(trace, tid, lane_name);

@@ -23,6 +23,9 @@
 #define TRACE_TEXT_BYTES 88
 #define TRACE_EVENTS	 32768u /* that wait for the file, at most */
 #define TRACE_THREADS	 64u    /* with lanes of their own; those beyond share the last one */
+/* What a viewer writes behind a lane's name, and sorts by: 203 is the lane 2, of the fourth thread. From TRACE_THREADS on they are of
+ * what `weft trace merge` puts beside a lane. */
+#define TRACE_LANE_STEP	 100u
 
 struct trace;
 

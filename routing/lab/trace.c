@@ -13,10 +13,10 @@ static long long whole_ns(double seconds)
 	return llround(seconds * 1e9);
 }
 
-/* A track a stage, and behind them one for each peer. */
 static uint32_t tid_of(const struct simulated_slice *slice)
 {
-	return slice->is_stage ? (uint32_t)slice->stage : STAGE_COUNT + slice->peer;
+	return slice->is_stage ? TRACE_STAGE_TID + (uint32_t)slice->stage
+			       : TRACE_PEER_TID + slice->peer;
 }
 
 static int compare_tracks(const struct simulated_slice *a, const struct simulated_slice *b)
@@ -53,8 +53,9 @@ static void next_line(struct writer *writer)
 /* 0 is the cluster. */
 static uint32_t pid_of(const struct writer *writer, enum role role, uint32_t rank)
 {
-	return 1 + rank +
-	       (role == ROLE_INFERENCE ? writer->simulation->rank_count[ROLE_TRAINER] : 0);
+	return TRACE_PID_STEP *
+	       (1 + rank +
+		(role == ROLE_INFERENCE ? writer->simulation->rank_count[ROLE_TRAINER] : 0));
 }
 
 /* ---- names ---- */
@@ -125,6 +126,8 @@ static void put_slice(struct writer *writer, const struct simulated_slice *slice
 {
 	long long from = whole_ns(slice->from), dur = whole_ns(slice->to) - from;
 
+	if (!dur) /* viewers put two of one moment into each other */
+		return;
 	next_line(writer);
 	fprintf(writer->stream,
 		"{\"ph\":\"X\",\"pid\":%" PRIu32 ",\"tid\":%" PRIu32
@@ -186,18 +189,24 @@ static double least_of(const struct simulation *simulation)
 
 /* ---- counters ---- */
 
+/* A viewer calls it by both names: "wire GB/s". */
 static void put_counters(struct writer *writer, const char *name, const double bins[SIMULATE_BINS])
 {
 	const struct simulation *simulation = writer->simulation;
+	double sum = 0;
 
+	for (int b = 0; b < SIMULATE_BINS; b++)
+		sum += bins[b];
+	if (!(sum > 0))
+		return;
 	for (int b = 0; b <= SIMULATE_BINS && simulation->bin_seconds > 0; b++) {
 		long long ts = whole_ns(b * simulation->bin_seconds);
 		double rate = b < SIMULATE_BINS ? bins[b] / simulation->bin_seconds / 1e9 : 0;
 
 		next_line(writer);
 		fprintf(writer->stream,
-			"{\"ph\":\"C\",\"pid\":0,\"tid\":0,\"ts\":%lld.%03lld,\"name\":\"%s "
-			"GB/s\",\"args\":{\"GB/s\":%.3f}}",
+			"{\"ph\":\"C\",\"pid\":0,\"tid\":0,\"ts\":%lld.%03lld,\"name\":\"%s\","
+			"\"args\":{\"GB/s\":%.3f}}",
 			ts / 1000, ts % 1000, name, rate);
 	}
 }

@@ -189,15 +189,44 @@ def test_predicted__stands_beside_what_was(tmp_path, models):
     _, _, files = run(tmp_path, models["qwen2"])
     weft("route", "simulate", "--model", models["qwen2"], "--train", "world=2,source=gathered", "--infer", "engines=2,tp=1",
          "--trace", tmp_path / "simulated.json")
-    weft("trace", "merge", *files, "--predicted", tmp_path / "simulated.json", "--output", tmp_path / "both.json")
-    events = json.loads((tmp_path / "both.json").read_text())["traceEvents"]
-    processes = set(named(events, "process_name").values())
-    assert {"predicted: trainer 0", "predicted: inference 1"} <= {name.rsplit(" on ", 1)[0] for name in processes}
-    begins = {which: min(row["ts"] for process, _, row in slices(events) if process.startswith(which) and row["name"] != "join")
-              for which in ("predicted: trainer", "trainer")}
-    assert begins["predicted: trainer"] >= begins["trainer"]
+    simulated = [row for row in json.loads((tmp_path / "simulated.json").read_text())["traceEvents"] if row["ph"] == "X"]
+
+    def merged(*files):
+        """{(process, lane): its slices} of what was predicted, and all of them"""
+        weft("trace", "merge", *files, "--predicted", tmp_path / "simulated.json", "--output", tmp_path / "both.json")
+        events, found = json.loads((tmp_path / "both.json").read_text())["traceEvents"], collections.defaultdict(list)
+        nest(events)
+        for process, lane, row in slices(events):
+            if "predicted: " in process + lane:
+                found[process.split(" on ")[0], lane].append(row)
+        assert collections.Counter(round(row["dur"] * 1e3) for rows in found.values() for row in rows) == \
+            collections.Counter(round(row["dur"] * 1e3) for row in simulated)
+        return found, slices(events)
+
+    predicted, everything = merged(*files)
+    lanes = {("trainer 0", "gather"), ("trainer 0", "to inference 0"), ("trainer 1", "gather"), ("trainer 1", "to inference 1")}
+    assert predicted.keys() == {(process, f"predicted: {lane}") for process, lane in lanes}
+    first = min(row["ts"] for _, lane, row in everything if lane.startswith("to inference") and row["name"] == "write")
+    assert min(row["ts"] for rows in predicted.values() for row in rows) == pytest.approx(first, abs=1e-3)
+    # of a rank whose file is missing
+    predicted, _ = merged(*[path for path in files if path.stem != "t1"])
+    assert {process for process, _ in predicted} == {"trainer 0", "predicted: trainer 1"}
     done = weft("trace", "merge", *files, "--predicted", files[0], "--output", tmp_path / "both.json", check=False)
     assert done.returncode == 1 and "no schedule of" in done.stderr
+
+
+def test_merge__keeps_the_numbers_of_processes_unless_two_have_the_same(tmp_path, models):
+    events, _, files = run(tmp_path, models["qwen2"])
+    own = [json.loads(path.read_text().splitlines()[1].rstrip(","))["pid"] for path in files]
+    assert sorted({row["pid"] for row in events}) == sorted(own)
+    # as in containers, whose first process is always the same
+    same = re.sub(r'"pid":\d+', f'"pid":{own[0]}', files[-1].read_text())
+    files[-1].write_text(same)
+    weft("trace", "merge", *files, "--output", tmp_path / "merged.json")
+    events = json.loads((tmp_path / "merged.json").read_text())["traceEvents"]
+    names = [name.split(" on ")[0] for _, name in sorted(named(events, "process_name").items())]
+    assert names == ["controller", "trainer 0", "trainer 1", "inference 0", "inference 1"]
+    assert {row["pid"] for row in events} == {1, 2, 3, 4, 5}
 
 
 def test_trace__that_cannot_be_written_is_said_before_anybody_waits(tmp_path, models):

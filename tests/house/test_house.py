@@ -44,7 +44,7 @@ ROOMS = {
     "worker/api": DATA | {"metrics", "trace", "trust", "wire", "model", "transport", "worker/control", "worker/device", "worker/epoch",
                           "worker/launch", "worker/referee", "worker/update"},
     "worker/program": set(),  # weft.h alone: a rule of its own
-    "cli": DATA | {"trust", "wire", "model", "pack", "transport", "worker/api", "worker/control", "worker/referee"} | ROUTING,
+    "cli": DATA | {"trace", "trust", "wire", "model", "pack", "transport", "worker/api", "worker/control", "worker/referee"} | ROUTING,
 }
 FOLDERS = sorted({room.split("/")[0] for room in ROOMS})
 PUBLIC = {"worker/api/weft.h"}  # to be seen from every room of worker/
