@@ -26,12 +26,12 @@ class PageError(Exception):
 
 
 class Browser:
-    def __init__(self, folder, timeout=120):
+    def __init__(self, folder, timeout=120, flags=()):
         to_browser, self.out = os.pipe()
         self.into, from_browser = os.pipe()
         self.timeout, self.number, self.events, self.buffer = timeout, 0, [], b""
         self.log = open(folder / "chromium.log", "w")
-        command = [program(), *FLAGS, f"--user-data-dir={folder / 'profile'}", "about:blank"]
+        command = [program(), *FLAGS, *flags, f"--user-data-dir={folder / 'profile'}", "about:blank"]
         # the pipe's ends must be 3 and 4 exactly, and a shell can say so
         script = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
         self.process = subprocess.Popen(["bash", "-c", script, "bash", *command], stdin=subprocess.DEVNULL,
@@ -98,13 +98,13 @@ class Browser:
         return answer["result"].get("value")
 
     def open(self, path, width=1280, height=800, dark=False, scripts=True):
-        """Opens a file and waits until it was loaded; returns the seconds that took."""
+        """Opens a file, or an address, and waits until it was loaded; returns the seconds that took."""
         self.events.clear()
         self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.size(width, height)
         self.dark(dark)
         begin = time.monotonic()
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=path if isinstance(path, str) else path.resolve().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             if time.monotonic() - begin > self.timeout:
                 raise PageError(f"{path} did not load in {self.timeout} s")
