@@ -52,6 +52,17 @@ echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/docker-apt-speedup"
 buildah config --cmd bash "$made"
 buildah commit --quiet --rm "$made" "$name"
 """
+# Whether a base can be kept and made here
+PROBE = """
+set -eu
+buildah rm --all >/dev/null
+made=$(buildah from --name probe scratch)
+root=$(buildah mount "$made")
+touch "$root/null"
+mount --bind /dev/null "$root/null"
+umount "$root/null"
+buildah rm "$made" >/dev/null
+"""
 BUILD = """
 set -eu
 tag=$1 archive=$2 cuda=$3
@@ -134,13 +145,12 @@ def prepare():
         rows = {"driver": driver, "graphroot": seen(FOLDER) / "storage", "rootless_storage_path": seen(FOLDER) / "storage",
                 "runroot": seen(FOLDER) / "run"}
         conf.write_text("[storage]\n" + "".join(f'{key} = "{value}"\n' for key, value in rows.items()))
-        code = run(["buildah", "images"], SHORT, **QUIET)
-        if code == 0:
+        if run(["sh", "-c", PROBE], SHORT, stdout=subprocess.DEVNULL) == 0:
             return
         conf.unlink()
         shutil.rmtree(FOLDER / "storage", ignore_errors=True)
         make("storage")
-    raise Missing(f"buildah can keep images here neither as overlays nor as copies: `buildah images` ends with {code}")
+    raise Missing("buildah can keep images here neither as overlays nor as copies (above)")
 
 
 def start(words, **streams):
@@ -193,8 +203,7 @@ def done(words):
 
 def mirror():
     """Where this machine's apt has SUITE from."""
-    rows = done(["apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)", "Created-By: Packages"]).splitlines()
-    found = [row.split()[2] for row in rows if row.split()[:2] == [SUITE, "main"]]
+    found = re.findall(rf"^'(\S+?)/dists/{SUITE}/InRelease'", done(["apt-get", "update", "--print-uris"]), re.MULTILINE)
     if not found:
         raise Missing(f"this machine's apt has no sources of {SUITE}: build Containerfile where {BASE} can be pulled")
     return found[0]
@@ -270,6 +279,8 @@ def main():
     commands.add_parser("build").add_argument("--cuda", action="store_true", help="with kernels for GPUs (--build-arg CUDA=on)")
     commands.add_parser("inside").add_argument("words", nargs=argparse.REMAINDER)
     options = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # so that what was started ends with us
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         check()
         with locked():

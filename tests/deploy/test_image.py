@@ -240,6 +240,13 @@ def test_job__in_containers_delivers_every_byte(folder):
     assert len(owners) == 1 and owners.pop() not in {0, os.geteuid(), image.FIRST}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="one who is not root is told by buildah")
+def test_machine__that_gives_no_namespace_is_one_without_images(built, monkeypatch):
+    monkeypatch.setattr(image, "DROP", "exit 1")
+    with pytest.raises(image.Missing, match="no user namespace can be had here"):
+        image.start(["true"])
+
+
 @pytest.mark.skipif(not os.environ.get("WEFT_SOAK"), reason="hundreds of megabytes and minutes: in a soak")
 def test_image__for_gpus_has_kernels_and_no_toolkit(folder):
     made = build("--cuda")
