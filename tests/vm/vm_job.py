@@ -86,6 +86,20 @@ def check_nics(folder, sent, most):
     print(f"by the metrics: {carried:.0f} bytes in {busy:.2f} s of a busy NIC", flush=True)
 
 
+def check_trace(folder, sent):
+    """What the trainers' traces, merged, say of each write: its endpoint, and bytes as many as were sent."""
+    jobs.weft("trace", "merge", *sorted(folder.glob("*.json")), "--output", folder / "merged")
+    rows = json.loads((folder / "merged").read_text())["traceEvents"]
+    lanes = {(row["pid"], row["tid"]): row["args"]["name"] for row in rows if row["name"] == "thread_name"}
+    carried = {}
+    for row in rows:
+        lane = lanes.get((row["pid"], row["tid"]), "")
+        if row["name"] == "write" and lane.startswith("to inference"):
+            carried[lane] = carried.get(lane, 0) + row["args"]["bytes"]
+    assert sum(carried.values()) == sent, f"traces have {carried}, of {sent} bytes"
+    assert {lane.split(" (")[0] for lane in carried} == {"to inference 0", "to inference 1"}, carried
+
+
 def check_routed(folder, model):
     """The plan was made over the NICs that the workers reported, and is the one made from them offline."""
     live = (folder / "live.json").read_text()
@@ -108,9 +122,12 @@ def deliver(folder, modes):
         referee = jobs.expected(model, INFER, 20 if mode == "delta" else 1)
         before, began = port_bytes("rxe0"), time.monotonic()
         with jobs.Job(folder / mode, model, TRAIN, INFER) as job:
-            job.controller("--lost-after", "30s", "--dump", folder / mode / "live.json", *controller_flags)
-            start(job, ["--verify", *flags], [*trainer_flags, "--metrics-file", folder / mode / "%r.prom"], inference_flags,
-                  env=devices(mode))
+            traces = folder / mode / "traces"
+            traces.mkdir(parents=True)
+            job.controller("--lost-after", "30s", "--dump", folder / mode / "live.json", "--trace", traces / "%r.json",
+                           *controller_flags)
+            start(job, ["--verify", "--trace", traces / "%r.json", *flags],
+                  [*trainer_flags, "--metrics-file", folder / mode / "%r.prom"], inference_flags, env=devices(mode))
             job.succeed(240)
             took = time.monotonic() - began
             job.verify(referee, [1, 2, 3])
@@ -125,6 +142,8 @@ def deliver(folder, modes):
             assert 0.85 * 2 / 3 < saved / total < 2 / 3, f"{mode}: {saved} of {total} bytes were not sent"
             total -= saved
         assert packets * 1024 >= total, f"{mode}: {packets} packets cannot carry {total} bytes"
+        if mode != "hedge":  # second senders have no lanes
+            check_trace(traces, total)
         check_nics(folder / mode, total, 2.1 if mode == "hedge" else 1.05)  # where second senders send all once more
         print(f"{mode}: {total} bytes delivered and compared, {packets} packets, {took:.0f} s; {way[-1].split(': ')[-1]}",
               flush=True)
