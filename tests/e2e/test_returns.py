@@ -207,10 +207,21 @@ REPEATS = {"shm": [], "full": ["--replica", "full"], "tcp": TCP, "admit": [], "c
            **({"list": ["--transport", "shm,tcp", "--nic", "lo"], "full, alone": ["--replica", "full"], "trainer=cuda": ["--memory", "trainer=cuda", *TCP]} if MORE else {})}
 
 
+def copies(folder):
+    """{lane: what its slice says} of copies from engine to engine, by the traces of ranks that ended."""
+    found = {}
+    for path in folder.glob("i*.json"):
+        rows = [json.loads(line.rstrip(",")) for line in path.read_text().splitlines() if line.startswith("{") and line.endswith(("}", "},"))]
+        lanes = {row["tid"]: row["args"]["name"] for row in rows if row["name"] == "thread_name"}
+        found.update({lanes[row["tid"]]: row["args"] for row in rows if row["name"] == "copy"})
+    return found
+
+
 @pytest.mark.parametrize("way", REPEATS)
 def test_engine__that_comes_back_is_sent_the_last_version_while_trainers_have_nothing_new(tmp_path, models, way, monkeypatch):
     monkeypatch.setenv("WEFT_CUDA_MOCK", "order=late")
-    flags, infer = ["--checksums", *REPEATS[way]], "engines=2,tp=1" if way == "full, alone" else "engines=2,tp=2"
+    flags = ["--checksums", "--trace", tmp_path / "%r.%p.json", *REPEATS[way]]
+    infer = "engines=2,tp=1" if way == "full, alone" else "engines=2,tp=2"
     asked = "trainers" if way.startswith("full") else "engines"
     by_trainers = asked == "trainers" or way == "staged"  # where readers read it is not where peers write
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, infer) as job:
@@ -237,4 +248,11 @@ def test_engine__that_comes_back_is_sent_the_last_version_while_trainers_have_no
         assert [update["version"] for update in job.processes["trainer-0"].updates()] == [*([1] if by_trainers else []), 1, 2, 3]
         sends = "is sent it before, once more" if by_trainers else "is sent it by engines that show it"
         assert f"who lacks version 1 {sends}" in job.processes["controller"].stderr
+        lanes = copies(tmp_path)
+        if by_trainers:
+            assert lanes == {}
+        else:  # each of the ranks that lacked it was sent all that a rank has of a version, by one of the other engine
+            bytes_of = {update["bytes"] for update in job.processes["inference-0"].updates()}
+            assert {lane.split(" (")[0] for lane in lanes} == {f"to inference {rank}" for rank in range(tp, job.inference)}
+            assert {row["bytes"] for row in lanes.values()} == bytes_of and {row["version"] for row in lanes.values()} == {1}
     assert not jobs.leftovers()

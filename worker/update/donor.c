@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "worker/api/weft.h"
 #include "worker/update/copy_sums.h"
+#include "worker/update/traced.h"
 #include "worker/update/update_payload.h"
 
 #include <stdio.h>
@@ -73,6 +74,7 @@ static void give_up(const struct donor *donor, struct donation *donation, const 
 
 	log_warn("%s: %s is not sent version %llu: %s", donor->epoch->options.name, peer->name,
 		 (unsigned long long)donor->version, why);
+	traced_copied(donor, donation, why);
 	snprintf(abort.why, sizeof(abort.why), "%s", why);
 	transport_signal(peer->endpoint, UPDATE_ABORT, &abort, sizeof(abort),
 			 clock_deadline_ns(LAST_WORDS_MS), &error);
@@ -231,6 +233,7 @@ static int send(struct donor *donor, struct donation *donation, struct error *er
 	if (rc)
 		return rc;
 	say_sent(donor, donation);
+	traced_copied(donor, donation, NULL);
 	let_go(donor, donation);
 	return 0;
 }

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/update/traced.h"
 
+#include "worker/update/donor.h"
 #include "worker/update/executor.h"
 #include "worker/update/wait.h"
 
 #include <stdio.h>
+
+/* Lanes of an inference rank to, and from, ranks of other engines: behind all trainers. */
+#define LANE_FROM_ENGINES (1u << 20)
+#define LANE_TO_ENGINES	  (2u << 20)
 
 /* ---- a trainer ---- */
 
@@ -164,9 +169,8 @@ void traced_word(const struct waiter *waiter, uint32_t p, const char *name, uint
 	if (!event.begin_ns)
 		return;
 	snprintf(lane, sizeof(lane), "from %s", from->name);
-	/* a rank of another engine is behind all trainers */
 	event.lane = LANE_PEERS + from->plan->member.rank +
-		     (from->plan->member.role == ROLE_INFERENCE ? 1u << 20 : 0);
+		     (from->plan->member.role == ROLE_INFERENCE ? LANE_FROM_ENGINES : 0);
 	trace_add(waiter->epoch->options.trace, &event, lane);
 }
 
@@ -203,4 +207,23 @@ void traced_given_up(const struct waiter *waiter, const char *why)
 		return;
 	trace_text(&event, why);
 	trace_add(waiter->epoch->options.trace, &event, "update");
+}
+
+void traced_copied(const struct donor *donor, const struct donation *donation, const char *why)
+{
+	const struct peer *to = donation->peer;
+	struct trace_event event = {.name = why ? "copy given up" : "copy",
+				    .begin_ns = donation->began_ns,
+				    .end_ns = traced_now(donor->epoch),
+				    .version = donor->version,
+				    .bytes = donation->bytes};
+	char lane[PEER_NAME_BYTES + 4];
+
+	if (!event.end_ns || !event.begin_ns)
+		return;
+	snprintf(lane, sizeof(lane), "to %s", to->name);
+	event.lane = LANE_PEERS + to->plan->member.rank + LANE_TO_ENGINES;
+	if (why)
+		trace_text(&event, why);
+	trace_add(donor->epoch->options.trace, &event, lane);
 }

@@ -17,7 +17,8 @@ struct sender;
 struct waiter;
 struct step;
 struct doing;
-struct update_end;
+struct donor;
+struct donation;
 
 /* 0: nothing is traced. */
 static inline uint64_t traced_now(const struct epoch *epoch)
@@ -48,5 +49,7 @@ void traced_word(const struct waiter *waiter, uint32_t p, const char *name, uint
 void traced_published(const struct waiter *waiter, uint64_t version);
 /* .. or it was given up, for that reason. */
 void traced_given_up(const struct waiter *waiter, const char *why);
+/* What it sent a rank of another engine of what it shows ("copy"), or was given up, for that reason. */
+void traced_copied(const struct donor *donor, const struct donation *donation, const char *why);
 
 #endif
