@@ -35,7 +35,7 @@ QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 FIRST, COUNT = 700000000, 65536
 # Where root's namespace sees this source: the way to it may be closed to those without rights
 SEEN = pathlib.Path("/mnt")
-BASE_SECONDS, BUILD_SECONDS, SHORT = 600, 1500, 60
+BASE_SECONDS, BUILD_SECONDS, SHORT = 600, 1500, 180
 
 # As in the base that is published: no packages are kept, and nothing is synced that nobody will miss
 APT = 'Dir::Cache::pkgcache "";\nDir::Cache::srcpkgcache "";\nAcquire::Languages "none";\n' \
@@ -46,7 +46,10 @@ name=$1 suite=$2 mirror=$3 include=$4
 made=$(buildah from --name base scratch)
 root=$(buildah mount "$made")
 # A namespace can make no devices: as in lxc, debootstrap mounts those of the machine instead
-container=lxc debootstrap --variant=minbase ${include:+"--include=$include"} "$suite" "$root" "$mirror"
+container=lxc debootstrap --variant=minbase --force-check-gpg ${include:+"--include=$include"} "$suite" "$root" "$mirror"
+# Debian's own, as in the base that is published: where it came from is this machine's business
+printf 'deb http://deb.debian.org/%s main\n' "debian $suite" "debian $suite-updates" "debian-security $suite-security" \
+  >"$root/etc/apt/sources.list"
 rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/* "$root"/var/log/*.log "$root"/dev/*
 echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/docker-apt-speedup"
 buildah config --cmd bash "$made"
@@ -131,23 +134,44 @@ def make(name):
     """A folder that belongs to the namespace."""
     path = FOLDER / name
     path.mkdir(parents=True, exist_ok=True)
-    if is_root():
+    path.chmod(0o700 if name == "private" else 0o755)
+    if not is_root():
+        return
+    try:
         os.chown(path, FIRST, FIRST)
+    except OSError as error:  # root of a container, or of nobody's disk
+        raise Missing(f"no user namespace can be had here: {path} cannot be given to user {FIRST}: {error.strerror}") from None
+
+
+def storage(driver):
+    """What storage.conf says."""
+    rows = {"driver": driver, "graphroot": seen(FOLDER) / "storage", "rootless_storage_path": seen(FOLDER) / "storage",
+            "runroot": seen(FOLDER) / "run"}
+    return "[storage]\n" + "".join(f'{key} = "{value}"\n' for key, value in rows.items())
+
+
+def works(conf):
+    """Whether images can be kept so; else it is as if nobody had tried."""
+    proved = False
+    try:
+        proved = run(["sh", "-c", PROBE], SHORT, stdout=subprocess.DEVNULL) == 0
+        return proved
+    finally:
+        if not proved:
+            conf.unlink()
 
 
 def prepare():
-    for name in ("", "home", "tmp", "run", "storage"):
+    for name in ("", "home", "tmp", "run", "storage", "private"):
         make(name)
     conf = FOLDER / "storage.conf"
-    if conf.exists():
+    known = [storage(driver) for driver in ("overlay", "vfs")]  # the second one copies, where the first cannot mount
+    if conf.exists() and conf.read_text() in known:
         return
-    for driver in ("overlay", "vfs"):  # the second one copies, where the first cannot mount
-        rows = {"driver": driver, "graphroot": seen(FOLDER) / "storage", "rootless_storage_path": seen(FOLDER) / "storage",
-                "runroot": seen(FOLDER) / "run"}
-        conf.write_text("[storage]\n" + "".join(f'{key} = "{value}"\n' for key, value in rows.items()))
-        if run(["sh", "-c", PROBE], SHORT, stdout=subprocess.DEVNULL) == 0:
+    for text in known:
+        conf.write_text(text)
+        if works(conf):
             return
-        conf.unlink()
         shutil.rmtree(FOLDER / "storage", ignore_errors=True)
         make("storage")
     raise Missing("buildah can keep images here neither as overlays nor as copies (above)")
@@ -198,7 +222,10 @@ def run(words, seconds, **streams):
 
 
 def done(words):
-    return subprocess.run(words, capture_output=True, text=True, timeout=SHORT, check=True).stdout
+    said = subprocess.run(words, capture_output=True, text=True, timeout=SHORT)
+    if said.returncode:
+        sys.exit(f"image.py: {' '.join(words)}: {said.stderr.strip()}")
+    return said.stdout
 
 
 def mirror():
@@ -206,19 +233,22 @@ def mirror():
     found = re.findall(rf"^'(\S+?)/dists/{SUITE}/InRelease'", done(["apt-get", "update", "--print-uris"]), re.MULTILINE)
     if not found:
         raise Missing(f"this machine's apt has no sources of {SUITE}: build Containerfile where {BASE} can be pulled")
+    if "@" in found[0]:  # all may read what debootstrap is called with
+        raise Missing("this machine's apt has a password in an address: write it into /etc/apt/auth.conf.d instead")
     return found[0]
 
 
 @contextlib.contextmanager
 def volumes():
     """What apt is told in the build: as here, but for what this machine's apt does when it is done."""
-    folder = FOLDER / "apt"
+    folder = FOLDER / "private" / "apt"
     shutil.rmtree(folder, ignore_errors=True)
     hidden = [] if is_root() else [path.name for path in pathlib.Path("/etc/apt").rglob("*") if not os.access(path, os.R_OK)]
     shutil.copytree("/etc/apt", folder, ignore=shutil.ignore_patterns("apt.conf*", *hidden), ignore_dangling_symlinks=True)
     (folder / "apt.conf.d").mkdir()
     told = [line for line in done(["apt-config", "dump"]).splitlines()
-            if re.match(r"Acquire::(https?|ftp|Check-\S+|Retries|ForceIPv\d|AllowInsecureRepositories)\b", line)]
+            if re.match(r"Acquire::(https?|ftp|Check-\S+|Retries|ForceIPv\d|AllowInsecureRepositories)\b", line)
+            and not re.search("Auto-?Detect", line)]  # a program of this machine, which has found the proxy by now
     (folder / "apt.conf.d" / "build").write_text(APT + "\n".join(told) + "\n")
     if is_root():
         for path in [folder, *folder.rglob("*")]:
