@@ -3,6 +3,7 @@
 
 #include "base/compare.h"
 #include "base/memory.h"
+#include "trace/trace.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -222,6 +223,17 @@ static int by_pid(const void *x, const void *y)
 	return (a->pid > b->pid) - (a->pid < b->pid);
 }
 
+/* Perfetto takes a lane of the process's number for its main thread, and puts it first. What is predicted is numbered as the lane beside
+ * it, or as packing. */
+static bool is_near_a_lane(const struct trace_file *file, int64_t pid)
+{
+	bool near = pid / TRACE_LANE_STEP == LANE_PACK;
+
+	for (size_t i = 0; i < file->lanes.count; i++)
+		near = near || pid / TRACE_LANE_STEP == file->lanes.items[i].lane / TRACE_LANE_STEP;
+	return near;
+}
+
 /* Those of several hosts or containers may be the same. Leaves the files in another order. */
 static bool pids_differ(struct trace_set *set)
 {
@@ -229,11 +241,19 @@ static bool pids_differ(struct trace_set *set)
 
 	sort_items(set->order, set->count, by_pid);
 	for (size_t i = 0; i < set->count; i++) {
-		if (set->order[i]->pid <= before || set->order[i]->pid >= TRACE_PID_MADE)
+		if (set->order[i]->pid <= before || set->order[i]->pid >= TRACE_PID_PLACES)
 			return false;
 		before = set->order[i]->pid;
 	}
 	return true;
+}
+
+static uint32_t merged_pid(const struct trace_file *file, bool own)
+{
+	if (own && !is_near_a_lane(file, file->pid))
+		return (uint32_t)file->pid;
+	/* lanes have numbers from TRACE_LANE_STEP on */
+	return file->place + (!own && file->place + 1 < TRACE_LANE_STEP ? 1 : TRACE_PID_PLACES);
 }
 
 static int put_in_order(struct trace_set *set, struct error *error)
@@ -246,7 +266,7 @@ static int put_in_order(struct trace_set *set, struct error *error)
 	sort_items(set->order, set->count, by_role);
 	for (size_t i = 0; i < set->count; i++) {
 		set->order[i]->place = (uint32_t)i;
-		set->order[i]->merged_pid = own ? (uint32_t)set->order[i]->pid : (uint32_t)i + 1;
+		set->order[i]->merged_pid = merged_pid(set->order[i], own);
 	}
 	for (size_t i = 1; i < set->count; i++) {
 		const struct trace_file *a = set->order[i - 1], *b = set->order[i];

@@ -17,8 +17,9 @@
 #include "base/file.h"
 #include <stdint.h>
 
-/* From here on are no process's of Linux: for those that are merely predicted. */
-#define TRACE_PID_MADE 5000000
+/* Numbers of processes that are no process's own, and that hardly a lane has: by place, and of those that are merely predicted. */
+#define TRACE_PID_PLACES 4500000
+#define TRACE_PID_MADE	 5000000
 
 /* A line that is a slice or an instant. */
 struct trace_row {
@@ -47,7 +48,7 @@ enum trace_clock { CLOCK_REFERENCE, CLOCK_SAME_KERNEL, CLOCK_HEARTBEATS, CLOCK_O
 struct trace_file {
 	const char *path;
 	uint32_t place;               /* in that order */
-	uint32_t merged_pid;          /* what the merged file calls it: its own, or where two have the same a number in that order */
+	uint32_t merged_pid;          /* what the merged file calls it: its own; where two have the same, or a lane has it, a number in that order */
 	struct file_map map;
 	char job[256], role[16], host[80], boot[64], process[160], version[32];
 	int64_t rank, pid;            /* rank -1: none */

@@ -19,6 +19,7 @@ struct predicted {
 	json_t *root, *events;
 	json_t *measured; /* "3": 4711, where the rank was measured */
 	int64_t begin_ns;
+	bool failed; /* for want of memory */
 };
 
 /* By the clock of the merged file, whose moment 0 is the first event. 0: no trainer wrote. */
@@ -77,6 +78,7 @@ static void find_measured(struct predicted *predicted, const struct trace_set *s
 	size_t i;
 
 	predicted->measured = json_object();
+	predicted->failed = !predicted->measured;
 	json_array_foreach(predicted->events, i, event)
 	{
 		const json_t *args = json_object_get(event, "args");
@@ -88,20 +90,26 @@ static void find_measured(struct predicted *predicted, const struct trace_set *s
 		file = file_named(set, json_string_value(json_object_get(args, "name")));
 		pid_key(event, key);
 		if (file)
-			json_object_set_new(predicted->measured, key,
-					    json_integer(file->merged_pid));
+			predicted->failed |=
+				json_object_set_new(predicted->measured, key,
+						    json_integer(file->merged_pid)) != 0;
 	}
 }
 
 /* ---- events ---- */
 
-static void call_predicted(json_t *event)
+static void put(struct predicted *predicted, json_t *object, const char *key, json_t *value)
+{
+	predicted->failed |= json_object_set_new(object, key, value) != 0;
+}
+
+static void call_predicted(struct predicted *predicted, json_t *event)
 {
 	json_t *args = json_object_get(event, "args");
 	const char *name = json_string_value(json_object_get(args, "name"));
 
 	if (name)
-		json_object_set_new(args, "name", json_sprintf("predicted: %s", name));
+		put(predicted, args, "name", json_sprintf("predicted: %s", name));
 }
 
 static json_int_t lane_of(json_int_t tid)
@@ -114,7 +122,7 @@ static json_int_t lane_of(json_int_t tid)
 
 /* The event in place: beside what its process did, or in one of its own; another time. False: that process has it already, or it is none
  * of the simulator's. */
-static bool move(const struct predicted *predicted, json_t *event)
+static bool move(struct predicted *predicted, json_t *event)
 {
 	json_t *ts = json_object_get(event, "ts"), *measured;
 	json_int_t pid = json_integer_value(json_object_get(event, "pid"));
@@ -129,17 +137,15 @@ static bool move(const struct predicted *predicted, json_t *event)
 	    (measured && (of_process || of_order)))
 		return false;
 	if (of_process || is_meta(event, "thread_name"))
-		call_predicted(event);
+		call_predicted(predicted, event);
 	pid = measured ? json_integer_value(measured) : TRACE_PID_MADE + pid;
-	json_object_set_new(event, "pid", json_integer(pid));
-	json_object_set_new(event, "tid", json_integer(lane_of(tid)));
+	put(predicted, event, "pid", json_integer(pid));
+	put(predicted, event, "tid", json_integer(lane_of(tid)));
 	if (of_order) /* behind all that were measured */
-		json_object_set_new(json_object_get(event, "args"), "sort_index",
-				    json_integer(pid));
+		put(predicted, json_object_get(event, "args"), "sort_index", json_integer(pid));
 	if (ts)
-		json_object_set_new(
-			event, "ts",
-			json_real(json_number_value(ts) + (double)predicted->begin_ns / 1e3));
+		put(predicted, event, "ts",
+		    json_real(json_number_value(ts) + (double)predicted->begin_ns / 1e3));
 	return true;
 }
 
@@ -154,7 +160,7 @@ static void put_lane_order(FILE *stream, const json_t *event)
 		json_integer_value(json_object_get(event, "pid")), tid, tid);
 }
 
-static void put_events(FILE *stream, const struct predicted *predicted)
+static void put_events(FILE *stream, struct predicted *predicted)
 {
 	json_t *event;
 	size_t i;
@@ -193,5 +199,5 @@ int trace_put_predicted(FILE *stream, const char *path, const struct trace_set *
 	put_events(stream, &predicted);
 	json_decref(predicted.measured);
 	json_decref(predicted.root);
-	return 0;
+	return predicted.failed ? memory_error(error, "reading a prediction", 0) : 0;
 }

@@ -33,11 +33,12 @@ static uint64_t busy_never_less(struct provider_traffic *traffic, uint64_t busy_
 
 void traffic_read(struct provider_traffic *traffic, struct transport_traffic *out)
 {
-	/* this order: a wait that ends meanwhile must not be counted twice */
+	/* this order: what ends meanwhile must not be counted twice, nor what begins meanwhile from when the last one did */
 	uint64_t busy = atomic_load_explicit(&traffic->busy_ns, memory_order_acquire);
-	uint64_t since = atomic_load_explicit(&traffic->busy_since_ns, memory_order_acquire), now;
+	uint64_t since, now;
 
-	out->waiting_bytes = atomic_load_explicit(&traffic->waiting_bytes, memory_order_relaxed);
+	out->waiting_bytes = atomic_load_explicit(&traffic->waiting_bytes, memory_order_acquire);
+	since = atomic_load_explicit(&traffic->busy_since_ns, memory_order_acquire);
 	out->bytes = atomic_load_explicit(&traffic->bytes, memory_order_relaxed);
 	now = clock_ns();
 	if (out->waiting_bytes && now > since)

@@ -26,11 +26,17 @@ struct provider_traffic {
 /* The clock is read where nothing waited before, alone. */
 static inline void traffic_posts(struct provider_traffic *traffic, uint64_t bytes)
 {
+	bool began = !atomic_load_explicit(&traffic->waiting_bytes, memory_order_relaxed);
+
+	if (!bytes)
+		return;
 	/* before it counts as busy: who reads in between would take all the time since it last was */
-	if (bytes && !atomic_load_explicit(&traffic->waiting_bytes, memory_order_relaxed))
+	if (began)
 		atomic_store_explicit(&traffic->busy_since_ns, clock_ns(), memory_order_relaxed);
-	if (bytes)
-		atomic_fetch_add_explicit(&traffic->waiting_bytes, bytes, memory_order_release);
+	/* or what waited before is past by now */
+	if (!atomic_fetch_add_explicit(&traffic->waiting_bytes, bytes, memory_order_release) &&
+	    !began)
+		atomic_store_explicit(&traffic->busy_since_ns, clock_ns(), memory_order_relaxed);
 }
 
 /* Complete, or (done false) it goes another way, or nowhere. */

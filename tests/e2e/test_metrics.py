@@ -115,9 +115,10 @@ def test_pages__please_promtool_and_agree_with_the_job(live):
     sent = {name: controller[f'weft_plan_bytes{{role="{name[:-2]}",rank="{name[-1]}"}}'] for name in pages if "-" in name}
     assert trainer["weft_bytes_sent_total"] == sent["trainer-0"] * trainer["weft_weight_version"]
     assert rank["weft_bytes_received_total"] == sent["inference-0"] * rank["weft_weight_version"]
-    # what waited when the page was made is complete by the next one; signals are no writes here
-    assert 0 <= trainer['weft_nic_sent_bytes_total{nic="lo"}'] - trainer["weft_bytes_sent_total"] <= sent["trainer-0"]
-    assert trainer['weft_nic_busy_seconds_total{nic="lo"}'] > 0 and trainer['weft_nic_waiting_bytes{nic="lo"}'] >= 0
+    # NICs are as they are now, the rest as of the last update; signals are no writes here
+    assert 0 <= trainer['weft_nic_sent_bytes_total{nic="lo"}'] - trainer["weft_bytes_sent_total"] <= 2 * sent["trainer-0"]
+    assert trainer['weft_nic_busy_seconds_total{nic="lo"}'] > 0
+    assert 0 <= trainer['weft_nic_waiting_bytes{nic="lo"}'] <= sent["trainer-0"]
     assert sent["trainer-0"] + sent["trainer-1"] == sent["inference-0"] + sent["inference-1"]
     assert 0 < controller["weft_plan_bound_seconds"] <= controller["weft_plan_predicted_seconds"]
     assert controller["weft_update_bound_ratio"] == pytest.approx(

@@ -31,7 +31,7 @@ PRINTS = ["--help", "--version", "model --help", "model list", "model tensors MO
 
 TRACE = """[
 {"ph":"M","name":"weft","pid":1,"tid":0,"args":{"schema":"weft.trace/1","job":"a","role":"trainer","rank":0,"wall_ns":"9","clock_ns":"5"}},
-{"ph":"X","name":"update","pid":1,"tid":128,"ts":1.0,"dur":2.0,"args":{"version":1}}
+{"ph":"X","name":"update","pid":1,"tid":200,"ts":1.0,"dur":2.0,"args":{"version":1}}
 ]
 """
 

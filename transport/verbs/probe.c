@@ -87,7 +87,7 @@ static int take(struct probing *probing, const struct verbs_nic *nic, const stru
 				 nic->limits.name, wc->wr_id);
 	entry = verbs_entry_at(lane, lane->head++);
 	lane->done = lane->head;
-	traffic_past(lane->nic->traffic, entry->bytes, true);
+	traffic_past(lane->nic->traffic, entry->bytes, wc->status == IBV_WC_SUCCESS);
 	probe->left--;
 	probing->left--;
 	if (wc->status == IBV_WC_SUCCESS) {

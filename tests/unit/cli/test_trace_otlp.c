@@ -21,8 +21,8 @@
 
 #define DAY_NS	  1700000000123456789u /* of clock 5 s, on the host of kernel "one" */
 #define CLOCK_NS  5000000000u
-#define UPDATE	  (LANE_UPDATE * TRACE_THREADS)
-#define PEER	  (LANE_PEERS * TRACE_THREADS)
+#define UPDATE	  (LANE_UPDATE * TRACE_LANE_STEP)
+#define PEER	  (LANE_PEERS * TRACE_LANE_STEP)
 #define FILES_MAX 3
 
 static char folder[64];
