@@ -335,6 +335,26 @@ static bool look(struct stand_in *stand_in, uint64_t version, bool *asked)
 	return all;
 }
 
+/* What ranks have asked meanwhile it does not send: it hands that back, or the next begin does. */
+static void decline(struct stand_in *stand_in)
+{
+	struct error why;
+	bool any = false;
+
+	for (uint32_t p = 0; p < stand_in->sender.epoch->peer_count; p++) {
+		uint64_t opening = stand_in->sender.schedule.links[p].accept.opening;
+
+		if (!stand_in->asked[p])
+			continue;
+		stand_in->asked[p] = false;
+		stand_in->own->unused[stand_in->own_peer[p]] = opening;
+		use(stand_in, p, opening);
+		any = true;
+	}
+	if (any && !health_check(stand_in->own->health, &why))
+		sender_hand_back(stand_in->own);
+}
+
 int stand_in_run(struct stand_in *stand_in, struct error *error)
 {
 	struct sender *own = stand_in->own;
@@ -363,5 +383,6 @@ int stand_in_run(struct stand_in *stand_in, struct error *error)
 				transport_signal_wait(epoch->options.domain, stand_in->signals,
 						      clock_deadline_ns(WAIT_SLICE_MS));
 	}
+	decline(stand_in);
 	return rc;
 }

@@ -238,17 +238,17 @@ static int late(const struct waiter *waiter, uint32_t p, struct error *error)
 		(double)(clock_ns() - waiter->clear_began_ns) / 1e9);
 }
 
-/* Of one that was late: what it wrote meanwhile is what stands there. */
+/* Of one that was late, or that stood in for one who was sooner: what it wrote meanwhile is what stands there. */
 static int settle(struct waiter *waiter, uint32_t p, struct error *error)
 {
 	struct receive_link *link = &waiter->now->links[p];
-	bool stood = link->stood &&
-		     versions_whole(waiter->versions, link->end.version) == (int)waiter->copy;
+	uint32_t of = link->stands ? link->stands - 1 : p;
+	bool shown = versions_whole(waiter->versions, link->end.version) == (int)waiter->copy;
 	int rc = 0;
 
 	receive_settle(&waiter->receiver, p);
-	if (stood && waiter->epoch->sums)
-		rc = waiter_verify_again(waiter, p, link->end.version, error);
+	if (shown && waiter->epoch->sums)
+		rc = waiter_verify_again(waiter, of, link->end.version, error);
 	if (!rc)
 		return 0;
 	versions_fail(waiter->versions, waiter->copy);

@@ -4,6 +4,7 @@
  * for it, and of the ranks does, whoever comes first.
  */
 #include "tests/unit/worker/worker_rig.h"
+#include "worker/api/worker.h"
 
 enum { STAND_IN, LATE };
 
@@ -151,6 +152,20 @@ static void test_late__that_holds_other_bytes_is_found(void **state)
 	rig_free(rig);
 }
 
+static void send_other_bytes(struct rig *rig, uint32_t trainer, uint64_t version)
+{
+	weft_worker *worker = rig->trainers[trainer];
+	const void *data[RIG_TENSORS];
+	weft_error error = WEFT_ERROR_INIT;
+
+	memset(rig->own[3], 0x55, sizeof(rig->own[3])); /* no rank's */
+	for (uint32_t t = 0; t < RIG_TENSORS; t++)
+		data[t] = rig->own[3][t];
+	rig_ok(weft_update_begin(worker, version, &error), &error);
+	rig_ok(host_write_all(worker, data, &error), &error);
+	rig_ok(weft_update_end(worker, &error), &error);
+}
+
 static void *stand_in_thread(void *context)
 {
 	stand_in(context, 2);
@@ -179,6 +194,69 @@ static void test_stand_in__that_is_interrupted_while_it_waits_has_ended(void **s
 	rig_wait_end(rig, 0);
 	rig_update(rig, 3);
 	rig_ok(weft_leave(rig->trainers[STAND_IN], &error), &error);
+	rig_free(rig);
+}
+
+/* It was asked, and begins nothing of it: of the next version it does. */
+static void test_stand_in__that_is_interrupted_as_it_is_asked_stands_in_again(void **state)
+{
+	struct rig_options options = hedge;
+	struct sender *sender;
+	pthread_t thread;
+	struct rig *rig;
+
+	(void)state;
+	options.hedge_ms = 300;
+	rig = rig_new(&options);
+	sender = &rig->trainers[STAND_IN]->sender;
+	rig_update(rig, 1);
+	rig_fill(rig, 2);
+	rig_wait_begin(rig, 2, 0);
+	pthread_create(&thread, NULL, stand_in_thread, rig);
+	pthread_mutex_lock(&sender->lock);
+	while (sender->ended != 2) {
+		pthread_mutex_unlock(&sender->lock);
+		clock_sleep_ms(1);
+		pthread_mutex_lock(&sender->lock);
+	}
+	clock_sleep_ms(900); /* it stands by, and cannot look */
+	weft_interrupt(rig->trainers[STAND_IN]);
+	pthread_mutex_unlock(&sender->lock);
+	pthread_join(thread, NULL);
+	weft_interrupt_clear(rig->trainers[STAND_IN]);
+	rig_send(rig, LATE, 2);
+	rig_wait_end(rig, 0);
+	show_without(rig, 3);
+	rig_send(rig, LATE, 3);
+	rig_update(rig, 4);
+	rig_free(rig);
+}
+
+/* It was asked, and writes when the late one has ended after all, and that is shown. */
+static void test_stand_in__that_holds_other_bytes_is_found(void **state)
+{
+	struct rig *rig = rig_new(&hedge);
+	pthread_mutex_t *lock = &rig->trainers[STAND_IN]->stand_in.sender.lock;
+	pthread_t thread;
+	int wrong = 0;
+
+	(void)state;
+	rig_update(rig, 1);
+	rig_fill(rig, 2);
+	rig_wait_begin(rig, 2, 0);
+	pthread_mutex_lock(lock);
+	pthread_create(&thread, NULL, stand_in_thread, rig);
+	clock_sleep_ms(500);
+	send_other_bytes(rig, LATE, 2);
+	rig_wait_end(rig, 0);
+	pthread_mutex_unlock(lock); /* what it maps it stores before it hears that it need not */
+	pthread_join(thread, NULL);
+	rig_wait_begin(rig, 3, 300);
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		pthread_join(rig->waits[rank].thread, NULL);
+		wrong += rig->waits[rank].rc == -WEFT_E_CHECKSUM;
+	}
+	assert_true(wrong);
 	rig_free(rig);
 }
 
@@ -296,6 +374,8 @@ int main(void)
 		cmocka_unit_test(test_late__that_gives_the_version_up_changes_nothing),
 		cmocka_unit_test(test_late__that_holds_other_bytes_is_found),
 		cmocka_unit_test(test_stand_in__that_is_interrupted_while_it_waits_has_ended),
+		cmocka_unit_test(test_stand_in__that_is_interrupted_as_it_is_asked_stands_in_again),
+		cmocka_unit_test(test_stand_in__that_holds_other_bytes_is_found),
 		cmocka_unit_test(test_stand_in__that_has_drained_stands_in_for_nobody),
 		cmocka_unit_test(test_rank__leaves_when_who_is_late_has_ended),
 		cmocka_unit_test(test_try_wait__tells_trainers_what_they_wait_for),
