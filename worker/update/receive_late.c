@@ -12,7 +12,9 @@ bool receive_may_be_stood_in_for(const struct receiver *receiver, uint32_t p)
 {
 	const struct receive_link *late = &receiver->links[p], *by;
 
-	if (!receiver->peers[p].stand_in || !late->accepted || !receiver->hedge_ns)
+	/* where it has no pieces nobody waits to be asked for them */
+	if (!receiver->peers[p].stand_in || !receiver->peers[p].pieces || !late->accepted ||
+	    !receiver->hedge_ns)
 		return false;
 	by = &receiver->links[receiver->peers[p].stand_in - 1];
 	return !by->gone && (!late->asked || by->stands == p + 1);
@@ -27,7 +29,8 @@ static bool can_ask(const struct receiver *receiver, uint32_t p, uint64_t *asked
 		return false;
 	by = &receiver->links[receiver->peers[p].stand_in - 1];
 	*asked_ns = late->gone ? 0 : by->ended_ns + receiver->hedge_ns;
-	return by->ended && !by->outstanding;
+	/* who was told that it will not be asked is past that */
+	return by->ended && !by->outstanding && !by->released;
 }
 
 /* It has ended its own pieces, and may be asked for another one's, or is sending them. */
@@ -45,6 +48,13 @@ static bool all_ended(const struct receiver *receiver)
 	return all;
 }
 
+/* Its permission may be used for a version that was given up here. With that it is through before it begins this one, for which it
+ * would have none if memory were open for the next by then. */
+static bool begins_older(const struct receive_link *link)
+{
+	return link->outstanding && !link->accepted;
+}
+
 /* Who is a peer only because it may be asked for another one's pieces is not waited for, once all others have ended. */
 static void count_idle(struct receiver *receiver)
 {
@@ -55,7 +65,7 @@ static void count_idle(struct receiver *receiver)
 
 		if (link->ended && receiver->peers[p].pieces)
 			ended = link;
-		else if (!link->ended && receiver->peers[p].pieces)
+		else if (!link->ended && (receiver->peers[p].pieces || begins_older(link)))
 			return;
 	}
 	for (size_t p = 0; p < receiver->peer_count && ended; p++) {

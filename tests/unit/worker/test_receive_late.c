@@ -286,6 +286,57 @@ static void test_late__that_is_gone_has_its_pieces_asked_for_at_once(void **stat
 	assert_int_equal(rank.receiver.error.code, ERROR_ABORTED);
 }
 
+/* It is past that, and would use that permission up with its next version, if there is one. */
+static void test_stand_in__that_was_released_is_not_asked(void **state)
+{
+	struct rank rank;
+	uint32_t peer;
+
+	(void)state;
+	open_rank(&rank);
+	expect(ends(&rank, STAND_IN, STAND_IN, 0, 10), RECEIVE_WAIT, 0);
+	expect(asks(&rank, DEADLINE - 900), RECEIVE_WAIT, 0);
+	assert_true(receive_unreleased(&rank.receiver, &peer)); /* that wait is over, */
+	expect(open_wait(&rank, 7, 0), RECEIVE_WAIT, 0);	/* and another one goes on */
+	expect(asks(&rank, 10 + 2 * HEDGE), RECEIVE_WAIT, 0);
+	assert_int_equal(rank.links[STAND_IN].opening, 1);
+}
+
+/* Only ranks that a trainer has pieces for ask its stand-in, which listens to no other. */
+static void test_late__without_pieces_is_not_asked_for(void **state)
+{
+	struct rank rank;
+
+	(void)state;
+	open_rank(&rank);
+	rank.peers[LATE].pieces = 0;
+	rank.peers[IDLE].pieces = 1;
+	expect(ends(&rank, STAND_IN, STAND_IN, 0, 10), RECEIVE_WAIT, 0);
+	expect(asks(&rank, 10 + HEDGE), RECEIVE_WAIT, 0);
+	assert_int_equal(rank.links[STAND_IN].opening, 1);
+}
+
+/* What it has begun by that permission was given up here. If this version were shown without it, it would find no permission for
+ * it when it comes to that, for ranks that do need it. */
+static void test_idle__that_may_be_at_an_older_version_is_waited_for(void **state)
+{
+	struct rank rank;
+
+	(void)state;
+	open_rank(&rank);
+	assert_int_equal(asks(&rank, DEADLINE).kind, RECEIVE_FAIL);
+	expect(open_wait(&rank, 8, 0), RECEIVE_WAIT, 0);
+	rank.version = 8;
+	expect(ends(&rank, STAND_IN, STAND_IN, 0, 10), RECEIVE_WAIT, 0);
+	expect(ends(&rank, LATE, LATE, 1, 20), RECEIVE_TAKE, LATE);
+	expect(taken(&rank, LATE, 100), RECEIVE_RELEASE, STAND_IN);
+	expect(asks(&rank, 30), RECEIVE_WAIT, 0);
+	rank.version = 7;
+	expect(ends(&rank, IDLE, IDLE, 0, 40), RECEIVE_ACCEPT, IDLE);
+	expect(asks(&rank, 50), RECEIVE_RELEASE, IDLE);
+	show(&rank, asks(&rank, 0));
+}
+
 static void test_both__gone_give_the_version_up(void **state)
 {
 	struct rank rank;
@@ -361,6 +412,9 @@ int main(void)
 		cmocka_unit_test(test_stand_in__that_cannot_leaves_the_rank_to_who_is_late),
 		cmocka_unit_test(test_stand_in__with_other_bytes_than_planned_is_refused),
 		cmocka_unit_test(test_late__that_is_gone_has_its_pieces_asked_for_at_once),
+		cmocka_unit_test(test_stand_in__that_was_released_is_not_asked),
+		cmocka_unit_test(test_late__without_pieces_is_not_asked_for),
+		cmocka_unit_test(test_idle__that_may_be_at_an_older_version_is_waited_for),
 		cmocka_unit_test(test_both__gone_give_the_version_up),
 		cmocka_unit_test(test_late__writes_what_is_there_already_until_it_ends),
 		cmocka_unit_test(test_wait__that_ends_releases_who_waits_to_be_asked),
