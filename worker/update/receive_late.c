@@ -17,7 +17,8 @@ bool receive_may_be_stood_in_for(const struct receiver *receiver, uint32_t p)
 	    !receiver->hedge_ns)
 		return false;
 	by = &receiver->links[receiver->peers[p].stand_in - 1];
-	return !by->gone && (!late->asked || by->stands == p + 1);
+	/* who was told that it will not be asked is past that */
+	return !by->gone && (late->asked ? by->stands == p + 1 : !by->released);
 }
 
 /* By `asked_ns` it is asked for, unless the trainer ends before; false: nobody can be asked (now). */
@@ -29,8 +30,7 @@ static bool can_ask(const struct receiver *receiver, uint32_t p, uint64_t *asked
 		return false;
 	by = &receiver->links[receiver->peers[p].stand_in - 1];
 	*asked_ns = late->gone ? 0 : by->ended_ns + receiver->hedge_ns;
-	/* who was told that it will not be asked is past that */
-	return by->ended && !by->outstanding && !by->released;
+	return by->ended && !by->outstanding;
 }
 
 /* It has ended its own pieces, and may be asked for another one's, or is sending them. */

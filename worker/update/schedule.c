@@ -329,6 +329,9 @@ static void posted(struct schedule *schedule, struct task *task, uint32_t peer, 
 	WEFT_ASSERT(!task->held || slot_of(schedule, task)->packed);
 	if (lands(schedule, task, row_of(schedule, task)) && !schedule_landed(schedule, task, peer))
 		return;
+	/* who is spared needs no more of it, and what was posted of it before reads it still */
+	if (!write && !link_out(&schedule->links[peer]))
+		write = schedule->links[peer].posted;
 	task->landed = 0;
 	task->run = 0;
 	task->placed = false;

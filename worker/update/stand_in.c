@@ -274,6 +274,11 @@ static bool takes_back(struct stand_in *stand_in, const struct error *error)
 		rc = transport_flush(sender->epoch->peers[p].endpoint,
 				     clock_deadline_ns(executor_wait_ms(sender)), &why);
 		pthread_mutex_unlock(wire);
+		if (!rc) /* the schedule waits for nothing of it in the next version */
+			schedule_note(&sender->schedule, NULL,
+				      &(struct event){.kind = EVENT_COMPLETED,
+						      .peer = p,
+						      .write = sender->writes[p]});
 		stand_in->own->unused[own] = sender->schedule.links[p].accept.opening;
 	}
 	sender->schedule.failed = false;

@@ -302,6 +302,20 @@ static void test_stand_in__that_was_released_is_not_asked(void **state)
 	assert_int_equal(rank.links[STAND_IN].opening, 1);
 }
 
+static void test_late__that_is_gone_when_nobody_can_be_asked_gives_the_version_up(void **state)
+{
+	struct rank rank;
+	uint32_t peer;
+
+	(void)state;
+	open_rank(&rank);
+	expect(ends(&rank, STAND_IN, STAND_IN, 0, 10), RECEIVE_WAIT, 0);
+	assert_true(receive_unreleased(&rank.receiver, &peer));
+	expect(open_wait(&rank, 7, 0), RECEIVE_WAIT, 0);
+	expect(goes(&rank, LATE), RECEIVE_FAIL, 0);
+	assert_int_equal(rank.receiver.error.code, ERROR_ABORTED);
+}
+
 /* Only ranks that a trainer has pieces for ask its stand-in, which listens to no other. */
 static void test_late__without_pieces_is_not_asked_for(void **state)
 {
@@ -413,6 +427,8 @@ int main(void)
 		cmocka_unit_test(test_stand_in__with_other_bytes_than_planned_is_refused),
 		cmocka_unit_test(test_late__that_is_gone_has_its_pieces_asked_for_at_once),
 		cmocka_unit_test(test_stand_in__that_was_released_is_not_asked),
+		cmocka_unit_test(
+			test_late__that_is_gone_when_nobody_can_be_asked_gives_the_version_up),
 		cmocka_unit_test(test_late__without_pieces_is_not_asked_for),
 		cmocka_unit_test(test_idle__that_may_be_at_an_older_version_is_waited_for),
 		cmocka_unit_test(test_both__gone_give_the_version_up),
