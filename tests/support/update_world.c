@@ -66,9 +66,18 @@ void world_tell(struct world *world, const char *format, ...)
 	text_format(&world->story, "[%6.2f] %s\n", (double)world->now / MS, line);
 }
 
-tag tag_of(uint64_t version, uint32_t source, uint32_t part)
+tag tag_of(uint64_t version, uint32_t owner, uint32_t source, uint32_t part)
 {
-	return version << 32 | (uint64_t)(source + 1) << 8 | part;
+	return version << 32 | (uint64_t)owner << 16 | (uint64_t)(source + 1) << 8 | part;
+}
+
+tag world_content(const struct world *world, uint32_t sender, uint64_t version, uint32_t source,
+		  uint32_t part)
+{
+	const struct world_trainer *trainer = &world->trainers[sender];
+
+	return tag_of(version, trainer->owner, source, part) |
+	       (trainer->standing.other_bytes ? OTHER_BYTES : 0);
 }
 
 /* ---- bugs ---- */
@@ -110,6 +119,11 @@ static void spoil(struct world *world, struct world_trainer *trainer, struct wor
 		if (step->kind == STEP_PACK)
 			schedule->rows[step->row].open++;
 		break;
+	case BUG_SPARED_WRITES_ON:
+		for (uint32_t p = 0; p < trainer->plan.peer_count; p++)
+			if (schedule->links[p].spared)
+				schedule->links[p].posted = 0;
+		break;
 	case BUG_PERMISSION_KEPT:
 		for (uint32_t p = 0; p < trainer->plan.peer_count; p++)
 			if (schedule->links[p].used_opening)
@@ -141,6 +155,13 @@ static void spoil(struct world *world, struct world_trainer *trainer, struct wor
 	case BUG_NONE:
 	case BUG_EVENT_LOST:
 	case BUG_BASE_KEPT:
+	case BUG_OPENED_TOO_EARLY: /* a rank's: update_world_late.c, update_world_rank.c */
+	case BUG_STOOD_FORGOTTEN:
+	case BUG_LATE_UNVERIFIED:
+	case BUG_ASK_IS_OWN: /* update_world_hedge.c */
+	case BUG_UNRELEASED:
+	case BUG_ASK_KEPT:
+	case BUG_OLDER_TOO:
 	case BUG_COUNT:
 		break;
 	}
@@ -163,26 +184,36 @@ void world_wake(struct world *world, struct world_trainer *trainer, enum thread_
 
 static bool hear_accepts(struct world *world, uint32_t t, struct world_thread *thread)
 {
-	for (uint32_t r = 0; r < world->rank_count; r++) {
+	bool heard = false;
+
+	for (uint32_t r = 0; r < world->rank_count && !heard; r++) {
 		struct world_signal *signal = &world->links[t][r].to_trainer;
 
 		if (!signal->there || signal->at > world->now)
 			continue;
 		signal->there = false;
-		if (signal->word == UPDATE_TAKEN) /* of the update before */
+		if (signal->word == UPDATE_TAKEN || /* of the update before */
+		    !world_takes_accept(world, t, r, thread->call.version, &signal->accept))
 			continue;
 		thread->event = (struct event){
 			.kind = EVENT_ACCEPTED, .peer = r, .accept = &signal->accept};
-		return true;
+		heard = true;
 	}
-	return false;
+	world_hands_back(world, t);
+	return heard;
 }
 
 static void hear_taken(struct world *world, uint32_t t, struct world_thread *thread)
 {
-	struct world_signal *signal = &world->links[t][thread->step.peer].to_trainer;
-	bool accept = signal->word == UPDATE_ACCEPT;
+	const struct world_trainer *trainer = &world->trainers[t];
+	struct world_signal *signal = &world->links[trainer->wire][thread->step.peer].to_trainer;
+	bool accept = signal->word == UPDATE_ACCEPT, released;
 
+	if (world_is_spared(world, t, thread->step.peer, &released)) {
+		thread->event = (struct event){
+			.kind = EVENT_SPARED, .peer = thread->step.peer, .released = released};
+		return;
+	}
 	if (!signal->there || signal->at > world->now)
 		return;
 	signal->there = false;
@@ -191,7 +222,7 @@ static void hear_taken(struct world *world, uint32_t t, struct world_thread *thr
 			       .peer = thread->step.peer,
 			       .entries = accept ? signal->accept.taken : signal->taken.entries};
 	if ((accept ? signal->accept.opening : signal->taken.opening) !=
-	    world->trainers[t].schedule.links[thread->step.peer].used_opening)
+	    trainer->schedule.links[thread->step.peer].used_opening)
 		world_find(world, "rank %u takes what another permission brought",
 			   thread->step.peer);
 }
@@ -205,7 +236,7 @@ static bool interrupted(struct world *world, struct world_trainer *trainer,
 	    thread->event.kind == EVENT_FAILED || schedule_telling(&thread->task) ||
 	    !world_chance(world, 10))
 		return false;
-	if (world_chance(world, 50))
+	if (thread->event.kind == EVENT_SPARED || world_chance(world, 50))
 		schedule_note(&trainer->schedule, &thread->task, &thread->event);
 	return true;
 }
@@ -226,6 +257,8 @@ static void maybe_die(struct world *world)
 		world->links[t][r].to_rank.there = world->links[t][r].to_trainer.there = false;
 		world_wake(world, &world->trainers[t], THREAD_ACCEPT);
 		world_wake(world, &world->trainers[t], THREAD_TAKEN);
+		world_wake(world, &world->trainers[WORLD_TRAINERS + t], THREAD_TAKEN);
+		world_standing_wakes(world, t);
 	}
 	world_tell(world, "rank %u dies", r);
 }
@@ -239,7 +272,7 @@ static void maybe_hear_of_death(struct world *world, uint32_t t, struct world_th
 	if (!world->dead || (!fails && !world_chance(world, 20)))
 		return;
 	if (!trainer->schedule.links[world->dead - 1].gone) {
-		world_tell(world, "trainer %u goes on without rank %u", t, world->dead - 1);
+		world_tell(world, "%s goes on without rank %u", world->senders[t], world->dead - 1);
 		schedule_note(&trainer->schedule, NULL,
 			      &(struct event){.kind = EVENT_GONE, .peer = world->dead - 1});
 		for (enum thread_state state = THREAD_CHANGE; state < THREAD_OUT; state++)
@@ -254,6 +287,17 @@ static void act_thread(struct world *world, uint32_t t, struct world_thread *thr
 	struct world_trainer *trainer = &world->trainers[t];
 	enum event_kind kind;
 
+	if (thread->state == THREAD_OUT || world_stops(world, t)) /* lost just now */
+		return;
+	if (world->lost && thread->call.kind == CALL_BEGIN && !thread->helper) {
+		thread->call.lacks_trainer = true;
+		if (world_pauses(world, thread->call.version)) {
+			thread->state = THREAD_OUT;
+			thread->at = NEVER;
+			trainer->script = SCRIPT_OVER;
+			return;
+		}
+	}
 	if (thread->event.kind == EVENT_PACKED)
 		world_pack_ends(world, t, &thread->step);
 	if (thread->event.kind == EVENT_POSTED)
@@ -268,8 +312,10 @@ static void act_thread(struct world *world, uint32_t t, struct world_thread *thr
 	if (thread->step.kind == STEP_WAIT && thread->step.wait == WAIT_TAKEN &&
 	    thread->event.kind == EVENT_ASK && thread->task.stage != TASK_TAKE)
 		hear_taken(world, t, thread);
-	if (interrupted(world, trainer, thread)) {
-		world_host_ends_again(world, thread);
+	if (t >= WORLD_TRAINERS ? world_standing_is_interrupted(world, t, thread)
+				: interrupted(world, trainer, thread)) {
+		if (t < WORLD_TRAINERS)
+			world_host_ends_again(world, thread);
 		return;
 	}
 	thread->event.now_ns = world->now;
@@ -283,14 +329,16 @@ static void act_thread(struct world *world, uint32_t t, struct world_thread *thr
 	thread->step = schedule_next(&trainer->schedule, &thread->task, &thread->event);
 	if (world->options.bug)
 		spoil(world, trainer, thread);
-	if (trainer->schedule.failed)
+	if (trainer->schedule.failed && trainer->schedule.error.code != ERROR_INTERRUPTED)
 		world->failed = true;
 	if (trainer->schedule.failed && !world->options.loss &&
 	    strstr(trainer->schedule.error.text, "taken nothing"))
-		world_find(world, "trainer %u gives up on a rank that is there: %s", t,
+		world_find(world, "%s gives up on a rank that is there: %s", world->senders[t],
 			   trainer->schedule.error.text);
 	if (trainer->schedule.changed)
 		world_wake(world, trainer, THREAD_CHANGE);
+	if (kind == EVENT_SPARED) /* who waits for that rank looks again and again */
+		world_wake(world, trainer, THREAD_TAKEN);
 	trainer->schedule.changed = false;
 	if (kind == EVENT_ACCEPTED && thread->step.kind == STEP_WAIT) {
 		thread->event = (struct event){.kind = EVENT_ASK}; /* and what else was said? */
@@ -303,58 +351,86 @@ static void act_thread(struct world *world, uint32_t t, struct world_thread *thr
 
 /* ---- the clock ---- */
 
+#define QUIET (5000 * (uint64_t)MS) /* nobody waits so long but for who is stopped */
+
 /* A story is told without chance: the first of them. */
 static bool chosen_now(struct world *world, uint64_t count)
 {
 	return world->options.small ? count == 1 : !world_random(world, count);
 }
 
-/* Who acts next, of all that are first the one that chance names. False: nobody ever will. */
-static bool act(struct world *world)
+/* When something happens; NEVER: nothing ever will. */
+static uint64_t next_event(const struct world *world)
 {
-	uint64_t next = world_network_next(world), count = 0;
-	uint32_t chosen_t = 0, chosen = 0;
-	bool rank = false;
+	uint64_t next = world_network_next(world);
 
-	for (uint32_t t = 0; t < world->trainer_count; t++)
+	for (uint32_t t = 0; t < WORLD_SENDERS; t++)
 		for (uint32_t i = 0; i < world->trainers[t].thread_count; i++)
-			if (world->trainers[t].threads[i].at < next)
-				next = world->trainers[t].threads[i].at;
+			if (world_thread_next(world, t, i) < next)
+				next = world_thread_next(world, t, i);
+	for (uint32_t t = 0; t < world->trainer_count; t++)
+		if (world_standing_next(world, t) < next)
+			next = world_standing_next(world, t);
 	for (uint32_t r = 0; r < world->rank_count; r++)
 		if (world_rank_next(world, r) < next)
 			next = world_rank_next(world, r);
+	return next;
+}
+
+struct actor {
+	enum { ACTOR_NONE, ACTOR_THREAD, ACTOR_STANDING, ACTOR_RANK } kind;
+	uint32_t index, thread;
+};
+
+/* Of all that are first the one that chance names. */
+static struct actor choose(struct world *world)
+{
+	struct actor chosen = {ACTOR_NONE, 0, 0};
+	uint64_t count = 0;
+
+	for (uint32_t t = 0; t < WORLD_SENDERS; t++)
+		for (uint32_t i = 0; i < world->trainers[t].thread_count; i++)
+			if (world_thread_next(world, t, i) <= world->now &&
+			    chosen_now(world, ++count))
+				chosen = (struct actor){ACTOR_THREAD, t, i};
+	for (uint32_t t = 0; t < world->trainer_count; t++)
+		if (world_standing_next(world, t) <= world->now && chosen_now(world, ++count))
+			chosen = (struct actor){ACTOR_STANDING, t, 0};
+	for (uint32_t r = 0; r < world->rank_count; r++)
+		if (world_rank_next(world, r) <= world->now && chosen_now(world, ++count))
+			chosen = (struct actor){ACTOR_RANK, r, 0};
+	return chosen;
+}
+
+/* False: nobody ever will. */
+static bool act(struct world *world)
+{
+	uint64_t next = next_event(world);
+	struct actor who;
+
+	if ((next == NEVER || next > world->now + QUIET) && world_stops_end(world))
+		return true;
 	if (next == NEVER)
 		return false;
 	if (next > world->now)
 		world->now = next;
 	world_network(world);
-	for (uint32_t t = 0; t < world->trainer_count; t++)
-		for (uint32_t i = 0; i < world->trainers[t].thread_count; i++)
-			if (world->trainers[t].threads[i].at <= world->now &&
-			    chosen_now(world, ++count)) {
-				chosen_t = t;
-				chosen = i;
-				rank = false;
-			}
-	for (uint32_t r = 0; r < world->rank_count; r++)
-		if (world_rank_next(world, r) <= world->now && chosen_now(world, ++count)) {
-			chosen = r;
-			rank = true;
-		}
+	who = choose(world);
 	world->steps++;
 	maybe_die(world);
-	if (!count)
-		return true; /* writes completed */
-	if (rank)
-		world_rank_acts(world, chosen);
-	else
-		act_thread(world, chosen_t, &world->trainers[chosen_t].threads[chosen]);
-	return true;
+	world_may_lose_trainer(world);
+	if (who.kind == ACTOR_RANK)
+		world_rank_acts(world, who.index);
+	else if (who.kind == ACTOR_STANDING)
+		world_standing_acts(world, who.index);
+	else if (who.kind == ACTOR_THREAD)
+		act_thread(world, who.index, &world->trainers[who.index].threads[who.thread]);
+	return true; /* ACTOR_NONE: writes completed */
 }
 
 static bool all_over(const struct world *world)
 {
-	for (uint32_t t = 0; t < world->trainer_count; t++)
+	for (uint32_t t = 0; t < WORLD_SENDERS; t++)
 		for (uint32_t i = 0; i < world->trainers[t].thread_count; i++) {
 			const struct world_thread *thread = &world->trainers[t].threads[i];
 
@@ -367,17 +443,17 @@ static bool all_over(const struct world *world)
 /* For whoever looks at a finding: where every thread is. */
 static void tell_threads(struct world *world)
 {
-	for (uint32_t t = 0; t < world->trainer_count; t++)
+	for (uint32_t t = 0; t < WORLD_SENDERS; t++)
 		for (uint32_t i = 0; i < world->trainers[t].thread_count; i++) {
 			const struct world_thread *thread = &world->trainers[t].threads[i];
 			const struct task *task = &thread->task;
 
 			world_tell(
 				world,
-				"trainer %u thread %u%s: state %d, call %d active %u at %zu of %zu settled %zu; task "
+				"%s thread %u%s: state %d, call %d active %u at %zu of %zu settled %zu; task "
 				"stage %d row %u source %u part %u%s%s%s%s group %u+%u",
-				t, i, thread->helper ? " (packs)" : "", (int)thread->state,
-				(int)thread->call.kind, thread->call.active,
+				world->senders[t], i, thread->helper ? " (packs)" : "",
+				(int)thread->state, (int)thread->call.kind, thread->call.active,
 				thread->call.cursors[0].at, thread->call.count,
 				thread->call.settled, (int)task->stage, task->row, task->source,
 				task->part, task->first ? " first" : "", task->held ? " held" : "",
@@ -389,8 +465,7 @@ static void tell_threads(struct world *world)
 void world_run(struct world *world)
 {
 	const struct world_options *options = &world->options;
-	bool gentle =
-		!options->loss && !options->abort && !options->slow_target && !options->lose_post;
+	bool gentle;
 
 	while (!world->finding[0] && act(world))
 		if (world->steps > 20000)
@@ -399,6 +474,8 @@ void world_run(struct world *world)
 		world_find(world, "stuck: a call never returns");
 	if (world->finding[0])
 		tell_threads(world);
+	gentle = !options->loss && !options->abort && !options->slow_target &&
+		 !options->lose_post && !options->clash && !world->lost;
 	for (uint32_t r = 0; r < world->rank_count && gentle; r++)
 		if (!world->finding[0] && r + 1 != world->dead &&
 		    world->ranks[r].published != options->versions)
@@ -408,22 +485,13 @@ void world_run(struct world *world)
 
 /* ---- life ---- */
 
-static int make_trainer(struct world *world, uint32_t t)
+int world_make_sender(struct world *world, struct world_trainer *trainer, uint32_t callers,
+		      uint32_t threads)
 {
-	struct world_trainer *trainer = &world->trainers[t];
 	bool small = world->options.small;
-	uint32_t callers = small ? 1 : 1 + (uint32_t)world_random(world, 2);
 	struct error error;
 
-	if (world_make_plan(world, trainer))
-		return -1;
-	trainer->sent = (struct sent){.sources = trainer->sent_sources,
-				      .blocks = trainer->sent_blocks,
-				      .runs = trainer->sent_runs};
-	for (uint32_t b = 0; b < WORLD_BLOCKS; b++)
-		trainer->sent_blocks[b].first_run = b * WORLD_RUNS;
-	trainer->thread_count =
-		small ? 2 : callers + (uint32_t)world_random(world, WORLD_THREADS - callers + 1);
+	trainer->thread_count = threads;
 	for (uint32_t i = 0; i < trainer->thread_count; i++) {
 		struct world_thread *thread = &trainer->threads[i];
 
@@ -449,6 +517,25 @@ static int make_trainer(struct world *world, uint32_t t)
 			     &error);
 }
 
+static int make_trainer(struct world *world, uint32_t t)
+{
+	struct world_trainer *trainer = &world->trainers[t];
+	bool small = world->options.small;
+	uint32_t callers = small ? 1 : 1 + (uint32_t)world_random(world, 2);
+
+	trainer->wire = trainer->owner = t;
+	if (world_make_plan(world, trainer))
+		return -1;
+	trainer->sent = (struct sent){.sources = trainer->sent_sources,
+				      .blocks = trainer->sent_blocks,
+				      .runs = trainer->sent_runs};
+	for (uint32_t b = 0; b < WORLD_BLOCKS; b++)
+		trainer->sent_blocks[b].first_run = b * WORLD_RUNS;
+	return world_make_sender(
+		world, trainer, callers,
+		small ? 2 : callers + (uint32_t)world_random(world, WORLD_THREADS - callers + 1));
+}
+
 struct world *world_new(const struct world_options *options)
 {
 	struct world *world = memory_zalloc(1, sizeof(*world));
@@ -461,10 +548,12 @@ struct world *world_new(const struct world_options *options)
 		world_random(world, 2);
 	world->now = MS;
 	world->trainer_count =
-		options->small ? 1 : 1 + (uint32_t)world_random(world, WORLD_TRAINERS);
+		1 + options->hedge + (options->small ? 0 : (uint32_t)world_random(world, 2));
 	world->rank_count = options->small ? 2 : 1 + (uint32_t)world_random(world, WORLD_RANKS);
-	for (uint32_t t = 0; t < WORLD_TRAINERS; t++)
+	for (uint32_t t = 0; t < WORLD_TRAINERS; t++) {
 		snprintf(world->names[t], sizeof(world->names[t]), "trainer %u", t);
+		snprintf(world->senders[t], sizeof(world->senders[t]), "trainer %u", t);
+	}
 	for (uint32_t r = 0; r < WORLD_RANKS; r++) {
 		snprintf(world->names[WORLD_TRAINERS + r], sizeof(world->names[0]), "rank %u", r);
 		world->rank_names[r] = world->names[WORLD_TRAINERS + r];
@@ -481,6 +570,10 @@ struct world *world_new(const struct world_options *options)
 			world_free(&world);
 			return NULL;
 		}
+	if (options->hedge && world_make_stand_ins(world)) {
+		world_free(&world);
+		return NULL;
+	}
 	for (uint32_t r = 0; r < world->rank_count; r++)
 		world_make_rank(world, r);
 	for (uint32_t t = 0; t < world->trainer_count; t++)
@@ -495,7 +588,7 @@ void world_free(struct world **where)
 	*where = NULL;
 	if (!world)
 		return;
-	for (uint32_t t = 0; t < world->trainer_count; t++) {
+	for (uint32_t t = 0; t < WORLD_SENDERS; t++) {
 		schedule_close(&world->trainers[t].schedule);
 		full_close(&world->trainers[t].plan.homes);
 	}
@@ -526,4 +619,24 @@ uint32_t world_publications(const struct world *world)
 uint32_t world_steps(const struct world *world)
 {
 	return world->steps;
+}
+
+uint32_t world_asks(const struct world *world)
+{
+	return world->asks;
+}
+
+uint32_t world_stood(const struct world *world)
+{
+	return world->stood;
+}
+
+uint32_t world_clashes(const struct world *world)
+{
+	return world->clashes;
+}
+
+uint32_t world_lost_shown(const struct world *world)
+{
+	return world->lost_shown;
 }

@@ -21,7 +21,7 @@
 #include "worker/update/receive.h"
 #include "worker/update/schedule.h"
 
-enum { WORLD_TRAINERS = 2, WORLD_RANKS = 3, WORLD_THREADS = 4, WORLD_SOURCES = 10, WORLD_ROWS = 30,
+enum { WORLD_TRAINERS = 3, WORLD_RANKS = 3, WORLD_THREADS = 4, WORLD_SOURCES = 10, WORLD_ROWS = 30,
        WORLD_TENSORS = 6, WORLD_PARTS = 3, WORLD_BLOCKS = 30, WORLD_RING = 4096, WORLD_WINDOW = 512 };
 
 /* Mistakes that a schedule could make, made by hand: each must be found. */
@@ -39,8 +39,19 @@ enum world_bug {
 	BUG_TOLD_TOO_EARLY,   /* what is not posted yet counts as landed */
 	BUG_TAIL_UNTOLD,      /* the end does not count the last entries */
 	BUG_BASE_KEPT,        /* a rank says that it has its last version, whatever was written since */
+	/* of --hedge: update_world_hedge.c, update_world_late.c */
+	BUG_OPENED_TOO_EARLY, /* memory is opened for the next version while who is late has a permission for the last */
+	BUG_STOOD_FORGOTTEN,  /* an end that another trainer's was taken for has used the late one's permission up */
+	BUG_LATE_UNVERIFIED,  /* what who is late wrote after a version was shown is not verified once more */
+	BUG_SPARED_WRITES_ON, /* who is spared gives its permission up before what it posted has landed */
+	BUG_ASK_IS_OWN,       /* a begin takes the permission to stand in for another for its own */
+	BUG_UNRELEASED,       /* who can stand in is not told that it need not */
+	BUG_ASK_KEPT,         /* what it was asked for in one version a stand-in sends in another */
+	BUG_OLDER_TOO,        /* a stand-in is asked though the late one's permission was for other versions too */
 	BUG_COUNT
 };
+
+#define BUG_HEDGE_FIRST BUG_OPENED_TOO_EARLY
 
 struct world_options {
 	uint64_t seed;
@@ -49,6 +60,15 @@ struct world_options {
 	bool full, loss, delay, abort, slow_target, small_ring, replay;
 	bool landed;          /* ranks, by chance: they have windows, */
 	bool deltas;          /* and of what they have of the version before, what differs is enough */
+	/* Trainers, two or three that hold the same, are slow and stopped by chance, some until nothing else happens; each
+	 * stands in for the one before it, for most, and ranks ask it to: update_world_hedge.c. Not with deltas, as the
+	 * controller has it; with full nobody stands in for anybody. */
+	bool hedge;
+	/* hedge, and a trainer is lost, and the job goes on: ranks show what the others have begun, or give it up, and there it
+	 * pauses. Not with abort and interrupt: a rank that has given up what another trainer still sends it pauses and
+	 * empties no window, and who stands by no more, and begins nothing, hands nothing back. Both end at timeouts. */
+	bool loses;
+	bool clash;           /* hedge, and by chance they do not hold the same */
 	bool interrupt;       /* of an end, that is then called again; and of steps that are not done then */
 	enum world_bug bug;
 	bool story;           /* keep a transcript */
@@ -62,6 +82,7 @@ struct world_options {
 	uint32_t slow_pack;   /* ms that source 0 part 0 takes; 0: as the others */
 	uint32_t lose_post;   /* the link breaks at this post, from 1; 0: never */
 	uint32_t abort_version;
+	uint32_t late_ms;     /* with hedge there are two trainers, and the first is stopped from 4 ms until then */
 };
 
 struct world;
@@ -76,6 +97,12 @@ const char *world_story(const struct world *world);
 uint64_t world_published(const struct world *world, uint32_t rank); /* latest version */
 uint32_t world_publications(const struct world *world);
 uint32_t world_steps(const struct world *world);
+/* hedge: how often a stand-in was asked, its end was enough, and other bytes were found */
+uint32_t world_asks(const struct world *world);
+uint32_t world_stood(const struct world *world);
+uint32_t world_clashes(const struct world *world);
+/* loses: versions that were shown though the lost trainer had not ended them */
+uint32_t world_lost_shown(const struct world *world);
 void world_free(struct world **world);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include <inttypes.h>
 
-static void start_call(struct world *world, struct world_thread *thread, enum call_kind kind)
+void world_start_call(struct world *world, struct world_thread *thread, enum call_kind kind)
 {
 	bool shared = thread->call.shared;
 
@@ -50,7 +50,7 @@ static bool write_next(struct world *world, struct world_trainer *trainer,
 	if (!all && thread->tensor_next == thread->tensor_count)
 		return false;
 	thread->call.shared = world->options.small || world_chance(world, 70);
-	start_call(world, thread, CALL_WRITE);
+	world_start_call(world, thread, CALL_WRITE);
 	if (all) {
 		for (uint32_t k = 0; k < trainer->plan.tensor_count; k++)
 			if (send_plan_wants(&trainer->plan, k))
@@ -77,7 +77,7 @@ static void replay_all(struct world *world, struct world_trainer *trainer)
 	struct world_thread *thread = &trainer->threads[0];
 
 	thread->call.shared = true;
-	start_call(world, thread, CALL_WRITE);
+	world_start_call(world, thread, CALL_WRITE);
 	thread->call.count = trainer->plan.row_count;
 	thread->call.replay = true;
 	trainer->schedule.writers++;
@@ -101,7 +101,7 @@ static void end_version(struct world *world, struct world_trainer *trainer)
 		world_find(world, "an end is refused: %s", error.text);
 	trainer->schedule.state = UPDATE_ENDING;
 	trainer->script = SCRIPT_ENDING;
-	start_call(world, &trainer->threads[0], kind);
+	world_start_call(world, &trainer->threads[0], kind);
 }
 
 void world_host_begin(struct world *world, struct world_trainer *trainer)
@@ -109,11 +109,13 @@ void world_host_begin(struct world *world, struct world_trainer *trainer)
 	struct world_thread *thread = &trainer->threads[0];
 	struct error error;
 
-	trainer->script =
-		trainer->version == world->options.versions ? SCRIPT_OVER : SCRIPT_BEGINNING;
+	trainer->script = trainer->version == world->options.versions ||
+					  world_pauses(world, trainer->version + 1)
+				  ? SCRIPT_OVER
+				  : SCRIPT_BEGINNING;
 	if (trainer->script == SCRIPT_OVER)
 		return;
-	start_call(world, thread, CALL_BEGIN);
+	world_start_call(world, thread, CALL_BEGIN);
 	thread->call.version = trainer->version + 1;
 	if (schedule_check_begin(&trainer->schedule, thread->call.version, &error))
 		world_find(world, "a begin is refused: %s", error.text);
@@ -121,7 +123,7 @@ void world_host_begin(struct world *world, struct world_trainer *trainer)
 
 void world_host_ends_again(struct world *world, struct world_thread *thread)
 {
-	start_call(world, thread, CALL_END);
+	world_start_call(world, thread, CALL_END);
 }
 
 static bool anybody_writes(const struct world_trainer *trainer)
@@ -136,7 +138,8 @@ static void writing_goes_on(struct world *world, struct world_trainer *trainer,
 	if (!thread->call.replay && thread->call.kind == CALL_WRITE && thread->call.rows) {
 		if (world_chance(world, 15)) {
 			trainer->schedule.writers++;
-			start_call(world, thread, CALL_DRAIN);
+			trainer->standing.drained = true;
+			world_start_call(world, thread, CALL_DRAIN);
 			return;
 		}
 	}
@@ -151,6 +154,7 @@ static void begun(struct world *world, struct world_trainer *trainer)
 	struct error error;
 
 	trainer->version++;
+	trainer->standing.drained = false;
 	world_tell(world, "trainer %u begins version %" PRIu64, index_of(world, trainer),
 		   trainer->version);
 	begin_writing(world, trainer);
@@ -176,6 +180,10 @@ static void begun(struct world *world, struct world_trainer *trainer)
 void world_host_heard(struct world *world, struct world_trainer *trainer,
 		      struct world_thread *thread, bool ok)
 {
+	if (trainer->wire != index_of(world, trainer)) {
+		world_standing_heard(world, thread, ok);
+		return;
+	}
 	if (!ok && trainer->schedule.failed) {
 		if (thread->call.kind == CALL_WRITE || thread->call.kind == CALL_DRAIN)
 			trainer->schedule.writers--;
@@ -198,8 +206,11 @@ void world_host_heard(struct world *world, struct world_trainer *trainer,
 		world_tell(world, "trainer %u has %s version %" PRIu64, index_of(world, trainer),
 			   thread->call.kind == CALL_ABORT ? "given up" : "ended",
 			   trainer->version);
-		world_host_begin(world, trainer);
+		if (thread->call.kind == CALL_ABORT ||
+		    !world_stands_by(world, index_of(world, trainer)))
+			world_host_begin(world, trainer);
 		break;
+	case SCRIPT_STANDING:
 	case SCRIPT_BEGIN:
 	case SCRIPT_OVER:
 		break;

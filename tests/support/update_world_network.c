@@ -14,9 +14,12 @@ static struct flight *flight_at(struct world_link *link, uint32_t index)
 
 bool world_post(struct world *world, uint32_t t, uint32_t r, const struct flight *flight)
 {
-	struct world_link *link = &world->links[t][r];
+	const struct world_trainer *trainer = &world->trainers[t];
+	struct world_link *link = &world->links[trainer->wire][r];
 	uint64_t at = world->now + world_lands(world);
 
+	if (link->slow)
+		at += world_random(world, 30 * MS);
 	if (world->options.loss && world_random(world, 200) == 0)
 		link->broken = true;
 	if (++world->posts == world->options.lose_post)
@@ -30,6 +33,7 @@ bool world_post(struct world *world, uint32_t t, uint32_t r, const struct flight
 		at = link->last_at;
 	link->last_at = at;
 	*flight_at(link, link->next) = *flight;
+	flight_at(link, link->next)->owner = trainer->owner;
 	flight_at(link, link->next)->number = ++link->posted;
 	flight_at(link, link->next)->complete_at = at;
 	link->next++;
@@ -40,7 +44,7 @@ bool world_post(struct world *world, uint32_t t, uint32_t r, const struct flight
 static void land(struct world *world, uint32_t t, uint32_t r, const struct flight *flight)
 {
 	struct world_rank *rank = &world->ranks[r];
-	tag *cell = &rank->cells[t][flight->row][flight->part];
+	tag *cell = &rank->cells[flight->owner][flight->row][flight->part];
 
 	if (flight->from && *flight->from != flight->wanted)
 		world_find(world,
@@ -50,6 +54,7 @@ static void land(struct world *world, uint32_t t, uint32_t r, const struct fligh
 	if (!rank->links[t].outstanding)
 		world_find(world, "trainer %u wrote row %u into rank %u, which accepts nothing", t,
 			   flight->row, r);
+	world_check_write(world, t, r, (flight->from ? *flight->from : flight->wanted) >> 32);
 	if (flight->bytes)
 		world_land(world, r, t, flight);
 	else
@@ -67,6 +72,8 @@ static void complete(struct world *world, uint32_t t, uint32_t r)
 			return;
 		if (flight->row != UINT32_MAX)
 			land(world, t, r, flight);
+		else if (flight->sums)
+			world_land_sums(world, t, r, flight);
 		link->completed = flight->number;
 		link->first++;
 	}
@@ -97,6 +104,9 @@ uint64_t world_network_next(const struct world *world)
 
 void world_check_publication(struct world *world, uint32_t r, uint64_t version)
 {
+	/* where trainers do not hold the same it may have been verified before the other one wrote: found when that has ended */
+	tag alike = world->options.clash ? OTHER_BYTES : 0;
+
 	for (uint32_t t = 0; t < world->trainer_count; t++) {
 		const struct world_trainer *trainer = &world->trainers[t];
 
@@ -105,15 +115,15 @@ void world_check_publication(struct world *world, uint32_t r, uint64_t version)
 
 			for (uint32_t part = 0;
 			     row->peer == r && part < trainer->sources[row->source].parts; part++)
-				if (world->ranks[r].cells[t][i][part] !=
-				    tag_of(version, row->source, part))
+				if ((world->ranks[r].cells[t][i][part] & ~alike) !=
+				    tag_of(version, t, row->source, part))
 					world_find(world,
 						   "rank %u published version %" PRIu64
 						   ", but row %u part %u of trainer %u is %" PRIx64,
 						   r, version, i, part, t,
 						   world->ranks[r].cells[t][i][part]);
 		}
-		if (world->ranks[r].links[t].outstanding)
+		if (world->ranks[r].links[t].outstanding && !world->options.hedge)
 			world_find(world, "rank %u published while trainer %u may write", r, t);
 	}
 }

@@ -81,6 +81,14 @@ static void add_sources(struct world *world, struct world_trainer *trainer)
 	}
 }
 
+/* Where trainers stand in for each other the first is, for one of several ranks and by chance, a peer only because it may be
+ * asked for another one's pieces. */
+static bool is_idle(const struct world *world, const struct world_trainer *trainer, uint32_t r)
+{
+	return world->options.hedge && !world->options.full && !trainer->owner && r &&
+	       r + 1 == world->rank_count && world->options.seed % 3 == 0;
+}
+
 /* A row for each rank that wants the source; the ring and the mapped way may be mixed. */
 static void add_rows(struct world *world, struct world_trainer *trainer, uint32_t s)
 {
@@ -88,11 +96,14 @@ static void add_rows(struct world *world, struct world_trainer *trainer, uint32_
 	struct send_plan *plan = &trainer->plan;
 
 	for (uint32_t r = 0; r < world->rank_count; r++) {
+		bool needed = world->options.hedge && trainer->owner && !s;
 		enum route_path path = (enum route_path)world_random(world, PATH_LANDED);
 		struct send_row *row = &trainer->rows[plan->row_count];
 		bool lands = trainer->lands[r] && world_chance(world, 80);
 
-		if ((r && world_chance(world, 30)) || plan->row_count == WORLD_ROWS)
+		if ((r && !needed && world_chance(world, 30)) || plan->row_count == WORLD_ROWS)
+			continue;
+		if (is_idle(world, trainer, r))
 			continue;
 		if (source->follows && path == PATH_REPLICA)
 			path = PATH_DIRECT; /* its bytes lie in scratch */
@@ -173,9 +184,11 @@ static void find_work(struct world *world, struct world_trainer *trainer)
 				trainer->rows[trainer->source_rows[source->first_row + i]].stored;
 		if (s && !(source->packs && source[-1].packs))
 			source[-1].joins_next = false;
-		/* three sources take turns in a home; alone, each keeps its version */
-		trainer->places[s] = (struct full_place){.param = world->options.replay ? s : s / 3,
-							 .bytes = source->pack.bytes};
+		/* three sources take turns in a home, but scales, which lie in parameters of their own; alone, each keeps its version */
+		trainer->places[s] = (struct full_place){
+			.param = world->options.replay || source->follows ? s
+									  : WORLD_SOURCES + s / 3,
+			.bytes = source->pack.bytes};
 	}
 	if (world->options.full)
 		plan->ring_bytes = 0;

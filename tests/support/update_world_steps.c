@@ -34,13 +34,14 @@ static void store_mapped(struct world *world, uint32_t t, uint32_t source, uint3
 		uint32_t row = trainer->source_rows[from->first_row + i];
 
 		if (!trainer->rows[row].stored ||
-		    trainer->schedule.links[trainer->rows[row].peer].gone)
+		    link_out(&trainer->schedule.links[trainer->rows[row].peer]))
 			continue;
-		if (!world->ranks[trainer->rows[row].peer].links[t].outstanding)
-			world_find(world, "trainer %u stored row %u where nothing is accepted", t,
-				   row);
-		world->ranks[trainer->rows[row].peer].cells[t][row][part] =
-			tag_of(version, source, part);
+		if (!world->ranks[trainer->rows[row].peer].links[trainer->wire].outstanding)
+			world_find(world, "%s stored row %u where nothing is accepted",
+				   world->senders[t], row);
+		world_check_write(world, trainer->wire, trainer->rows[row].peer, version);
+		world->ranks[trainer->rows[row].peer].cells[trainer->owner][row][part] =
+			world_content(world, t, version, source, part);
 	}
 }
 
@@ -94,7 +95,7 @@ void world_pack_ends(struct world *world, uint32_t t, const struct step *step)
 		tag *place = place_of(trainer, source, step->part);
 
 		if (place) /* a replay: the same bytes, of a new version */
-			*place = tag_of(version, source, step->part);
+			*place = world_content(world, t, version, source, step->part);
 		if (!step->fresh)
 			store_mapped(world, t, source, step->part, version);
 		if (world->options.deltas && step->group)
@@ -124,14 +125,15 @@ static void fails(struct world *world, struct world_thread *thread, const char *
 
 void world_post_ends(struct world *world, uint32_t t, struct world_thread *thread)
 {
-	if (thread->event.write || thread->step.merges)
+	if (thread->event.write || thread->step.merges || thread->for_nobody)
 		return;
-	thread->event.write = world_post(world, t, thread->step.peer, &thread->flight)
-				      ? world->links[t][thread->step.peer].posted
-				      : 0;
+	thread->event.write =
+		world_post(world, t, thread->step.peer, &thread->flight)
+			? world->links[world->trainers[t].wire][thread->step.peer].posted
+			: 0;
 	if (thread->event.write)
 		return;
-	world_tell(world, "trainer %u loses rank %u", t, thread->step.peer);
+	world_tell(world, "%s loses rank %u", world->senders[t], thread->step.peer);
 	fails(world, thread, "the link broke");
 }
 
@@ -140,13 +142,22 @@ static void do_post(struct world *world, uint32_t t, struct world_thread *thread
 	struct world_trainer *trainer = &world->trainers[t];
 	const struct step *step = &thread->step;
 	const struct send_source *source = &trainer->sources[step->source];
-	struct flight flight = {.row = UINT32_MAX};
+	struct flight flight = {.row = UINT32_MAX, .sums = true};
+	bool released;
 
+	if (world_is_spared(world, t, step->peer, &released)) {
+		later(world, thread,
+		      (struct event){
+			      .kind = EVENT_SPARED, .peer = step->peer, .released = released});
+		return;
+	}
+	flight.wanted = world_content(world, t, trainer->schedule.version, 0, 0);
 	if (!step->sums) {
-		flight = (struct flight){
-			.row = step->row,
-			.part = step->part,
-			.wanted = tag_of(trainer->schedule.version, step->source, step->part)};
+		flight =
+			(struct flight){.row = step->row,
+					.part = step->part,
+					.wanted = world_content(world, t, trainer->schedule.version,
+								step->source, step->part)};
 		if (!step->run &&
 		    (trainer->plan.full ||
 		     (source->slots && trainer->rows[step->row].path == PATH_REPLICA)))
@@ -168,7 +179,8 @@ static void do_post(struct world *world, uint32_t t, struct world_thread *thread
 	later(world, thread,
 	      (struct event){.kind = EVENT_POSTED,
 			     .peer = step->peer,
-			     .write = step->merges ? world->links[t][step->peer].posted : 0});
+			     .write = step->merges ? world->links[trainer->wire][step->peer].posted
+						   : 0});
 	if (world->options.small)
 		world_post_ends(world, t, thread);
 }
@@ -193,8 +205,9 @@ static bool post_merged(struct world *world, uint32_t t, uint32_t peer, uint64_t
 static void do_tell(struct world *world, uint32_t t, struct world_thread *thread)
 {
 	const struct step *step = &thread->step;
-	struct world_link *link = &world->links[t][step->peer];
-	struct world_window *window = &world->ranks[step->peer].windows[t];
+	struct world_trainer *trainer = &world->trainers[t];
+	struct world_link *link = &world->links[trainer->wire][step->peer];
+	struct world_window *window = &world->ranks[step->peer].windows[trainer->wire];
 	uint64_t at = world->now + world_takes(world);
 	bool posted = true;
 
@@ -205,7 +218,7 @@ static void do_tell(struct world *world, uint32_t t, struct world_thread *thread
 	}
 	for (uint64_t n = step->told; n < step->entries && posted; n++) {
 		window->entries[n % WINDOW_ENTRIES] =
-			world->trainers[t].schedule.windows[step->peer].entries[n % WINDOW_ENTRIES];
+			trainer->schedule.windows[step->peer].entries[n % WINDOW_ENTRIES];
 		posted = post_merged(world, t, step->peer, n);
 	}
 	if (!posted || !world_post(world, t, step->peer, &(struct flight){.row = UINT32_MAX})) {
@@ -216,8 +229,7 @@ static void do_tell(struct world *world, uint32_t t, struct world_thread *thread
 		.there = true,
 		.at = at > link->last_at ? at : link->last_at,
 		.word = UPDATE_LANDED,
-		.landed = {world->trainers[t].schedule.links[step->peer].used_opening,
-			   step->entries}};
+		.landed = {trainer->schedule.links[step->peer].used_opening, step->entries}};
 	thread->event = (struct event){.kind = EVENT_TOLD,
 				       .peer = step->peer,
 				       .write = link->posted,
@@ -226,12 +238,19 @@ static void do_tell(struct world *world, uint32_t t, struct world_thread *thread
 	thread->at = link->to_rank.at + (world->options.small ? 0 : world_takes(world));
 }
 
+/* By mistake, writes to that peer are not waited for. */
+static bool unsettled(const struct world *world, const struct world_trainer *trainer, uint32_t peer)
+{
+	return world->options.bug == BUG_NO_SETTLE ||
+	       (world->options.bug == BUG_SPARED_WRITES_ON && trainer->schedule.links[peer].spared);
+}
+
 static void do_signal(struct world *world, uint32_t t, struct world_thread *thread)
 {
 	struct world_trainer *trainer = &world->trainers[t];
 	const struct step *step = &thread->step;
-	struct world_link *link = &world->links[t][step->peer];
-	const struct receive_peer *peer = &world->ranks[step->peer].peers[t];
+	struct world_link *link = &world->links[trainer->wire][step->peer];
+	const struct receive_peer *peer = &world->ranks[step->peer].peers[trainer->owner];
 	uint64_t opening = trainer->schedule.links[step->peer].used_opening;
 	uint64_t at = world->now + world_takes(world);
 
@@ -241,8 +260,8 @@ static void do_signal(struct world *world, uint32_t t, struct world_thread *thre
 	}
 	link->to_rank = (struct world_signal){
 		.there = true,
-		.at = at > link->last_at || world->options.bug == BUG_NO_SETTLE ? at
-										: link->last_at,
+		.at = at > link->last_at || unsettled(world, trainer, step->peer) ? at
+										  : link->last_at,
 		.word = step->abort ? UPDATE_ABORT : UPDATE_END,
 		.end = {.opening = opening,
 			.version = trainer->schedule.version,
@@ -261,7 +280,8 @@ static void do_signal(struct world *world, uint32_t t, struct world_thread *thre
 static void do_wait(struct world *world, uint32_t t, struct world_thread *thread)
 {
 	const struct step *step = &thread->step;
-	struct world_link *link = &world->links[t][step->peer];
+	const struct world_trainer *trainer = &world->trainers[t];
+	struct world_link *link = &world->links[trainer->wire][step->peer];
 
 	switch (step->wait) {
 	case WAIT_CHANGE:
@@ -293,7 +313,7 @@ static void do_wait(struct world *world, uint32_t t, struct world_thread *thread
 		thread->event = (struct event){
 			.kind = EVENT_COMPLETED, .peer = step->peer, .write = link->posted};
 		thread->state = THREAD_READY;
-		thread->at = link->last_at > world->now && world->options.bug != BUG_NO_SETTLE
+		thread->at = link->last_at > world->now && !unsettled(world, trainer, step->peer)
 				     ? link->last_at
 				     : world->now;
 		if (step->wait == WAIT_WRITE && world_chance(world, 50)) {
@@ -308,15 +328,17 @@ void world_do_step(struct world *world, uint32_t t, struct world_thread *thread)
 {
 	struct world_trainer *trainer = &world->trainers[t];
 
-	if (schedule_for_nobody(&trainer->schedule, &thread->step, &thread->event)) {
+	thread->for_nobody = schedule_for_nobody(&trainer->schedule, &thread->step, &thread->event);
+	if (thread->for_nobody) {
 		thread->state = THREAD_READY;
 		thread->at = world->now;
 		return;
 	}
 	switch (thread->step.kind) {
 	case STEP_PACK:
-		world_tell(world, "trainer %u packs source %u part %u%s", t, thread->step.source,
-			   thread->step.part, thread->step.fresh ? " once more" : "");
+		world_tell(world, "%s packs source %u part %u%s", world->senders[t],
+			   thread->step.source, thread->step.part,
+			   thread->step.fresh ? " once more" : "");
 		pack_begins(world, t, &thread->step);
 		later(world, thread, (struct event){.kind = EVENT_PACKED});
 		if (world->options.small)
@@ -326,30 +348,31 @@ void world_do_step(struct world *world, uint32_t t, struct world_thread *thread)
 		break;
 	case STEP_POST:
 		if (thread->step.sums)
-			world_tell(world, "trainer %u posts checksums to rank %u", t,
+			world_tell(world, "%s posts checksums to rank %u", world->senders[t],
 				   thread->step.peer);
 		else if (thread->step.lands)
 			world_tell(world,
-				   "trainer %u %s source %u bytes %" PRIu64 "..%" PRIu64
+				   "%s %s source %u bytes %" PRIu64 "..%" PRIu64
 				   " into the window of rank %u",
-				   t, thread->step.merges ? "merges" : "posts", thread->step.source,
-				   thread->step.from, thread->step.from + thread->step.bytes,
-				   thread->step.peer);
+				   world->senders[t], thread->step.merges ? "merges" : "posts",
+				   thread->step.source, thread->step.from,
+				   thread->step.from + thread->step.bytes, thread->step.peer);
 		else
-			world_tell(world, "trainer %u posts source %u part %u to rank %u", t,
-				   thread->step.source, thread->step.part, thread->step.peer);
+			world_tell(world, "%s posts source %u part %u to rank %u",
+				   world->senders[t], thread->step.source, thread->step.part,
+				   thread->step.peer);
 		do_post(world, t, thread);
 		break;
 	case STEP_SIGNAL:
 		if (thread->step.tells) {
-			world_tell(world, "trainer %u tells rank %u of %" PRIu64 " entries", t,
-				   thread->step.peer, thread->step.entries);
+			world_tell(world, "%s tells rank %u of %" PRIu64 " entries",
+				   world->senders[t], thread->step.peer, thread->step.entries);
 			do_tell(world, t, thread);
 			break;
 		}
-		world_tell(world, "trainer %u signals %s of version %" PRIu64 " to rank %u", t,
-			   thread->step.abort ? "the abort" : "the end", trainer->schedule.version,
-			   thread->step.peer);
+		world_tell(world, "%s signals %s of version %" PRIu64 " to rank %u",
+			   world->senders[t], thread->step.abort ? "the abort" : "the end",
+			   trainer->schedule.version, thread->step.peer);
 		do_signal(world, t, thread);
 		break;
 	case STEP_WAIT:
