@@ -433,13 +433,39 @@ int ofi_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns
 	return rc;
 }
 
+/* All that a process has sent before its end is here, but perhaps not read: a thread that was not let run may have been about to.
+ * True: something was, which the next poll tells of. */
+static bool has_last_words(const struct ofi_endpoint *ofi)
+{
+	struct ofi_domain *domain = ofi->domain;
+	uint32_t before, after;
+
+	pthread_mutex_lock(&domain->lock);
+	before = ofi->writes_left + ofi->signals_left + ofi->probes_left;
+	pthread_mutex_unlock(&domain->lock);
+	for (uint32_t i = 0; i < ofi->lane_count; i++) {
+		struct ofi_rail *rail = ofi->lanes[i].rail;
+
+		if (!rail)
+			continue;
+		pthread_mutex_lock(&rail->lock);
+		ofi_rail_drain(rail);
+		pthread_mutex_unlock(&rail->lock);
+	}
+	pthread_mutex_lock(&domain->lock);
+	after = ofi->writes_left + ofi->signals_left + ofi->probes_left;
+	pthread_mutex_unlock(&domain->lock);
+	return after != before;
+}
+
 bool ofi_peer_dead(const struct transport_endpoint *endpoint)
 {
 	const struct ofi_endpoint *ofi = endpoint->state;
 
 	if (!ofi->connected || !comparable(ofi))
 		return false;
-	if (ofi->pidfd >= 0)
-		return process_fd_dead(ofi->pidfd);
-	return process_dead(ofi->peer.identity.pid, ofi->peer.identity.start);
+	if (ofi->pidfd >= 0 ? !process_fd_dead(ofi->pidfd)
+			    : !process_dead(ofi->peer.identity.pid, ofi->peer.identity.start))
+		return false;
+	return !has_last_words(ofi);
 }
