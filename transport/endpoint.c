@@ -41,9 +41,15 @@ int endpoint_check_peer(struct transport_endpoint *endpoint, bool now, struct er
 
 	if (!now && at - endpoint->alive_at_ns < ALIVE_EVERY_NS)
 		return 0;
-	if (endpoint->domain->ops.peer_dead(endpoint))
-		return error_set(error, ERROR_PEER_LOST, "the process of %s has died",
-				 endpoint->name);
+	if (endpoint->domain->ops.peer_dead(endpoint)) {
+		if (now || endpoint->dead_seen)
+			return error_set(error, ERROR_PEER_LOST, "the process of %s has died",
+					 endpoint->name);
+		/* what it had said before that, the caller's next poll tells */
+		endpoint->dead_seen = true;
+		endpoint->alive_at_ns = 0;
+		return 0;
+	}
 	if (endpoint->left && endpoint->left(endpoint->left_context))
 		return error_set(error, ERROR_PEER_LOST, "%s has left", endpoint->name);
 	endpoint->alive_at_ns = at;

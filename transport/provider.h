@@ -270,6 +270,7 @@ struct transport_endpoint {
 	uint64_t sequence;               /* of the last signal sent */
 	bool signal_posted;              /* that one, and nobody has waited until the target held it */
 	uint64_t alive_at_ns;            /* when the peer was last seen alive */
+	bool dead_seen;                  /* .. and it is not any more: what it had said is polled once more */
 	bool (*left)(const void *context); /* transport_endpoint_ask_left */
 	const void *left_context;
 	_Atomic bool impaired;           /* one of its lanes is lost, and none is opened anew */

@@ -339,6 +339,7 @@ int transport_flush(struct transport_endpoint *endpoint, uint64_t deadline_ns, s
 {
 	struct error failure = {0};
 	struct transport_wait wait;
+	bool dead_seen = endpoint->dead_seen;
 	int rc = endpoint_usable(endpoint, error);
 
 	if (rc)
@@ -347,7 +348,8 @@ int transport_flush(struct transport_endpoint *endpoint, uint64_t deadline_ns, s
 	rc = endpoint_drain(endpoint, "flushing to", &wait, &failure);
 	if (!rc)
 		rc = endpoint->domain->ops.settle(endpoint, &failure);
-	if (!rc)
+	/* who had all of this before its end is the next call's to tell */
+	if (!rc && dead_seen == endpoint->dead_seen)
 		rc = endpoint_check_peer(endpoint, false, &failure);
 	if (rc)
 		return endpoint_break(endpoint, &failure, error);

@@ -9,6 +9,19 @@
 
 #define MANY .sessions = 200 /* each opens listeners, connections and threads */
 
+/* The rails' threads hold these while they read. */
+static void hold(struct transport_domain *domain, bool held)
+{
+	struct ofi_domain *ofi = domain->state;
+
+	ofi_each_rail(rail, ofi) {
+		if (held)
+			pthread_mutex_lock(&rail->lock);
+		else
+			pthread_mutex_unlock(&rail->lock);
+	}
+}
+
 int main(void)
 {
 	const struct ofi_settings two = {.nics = "lo",
@@ -28,6 +41,7 @@ int main(void)
 		 .provider = "tcp",
 		 .options = &here,
 		 .processes = true,
+		 .hold = hold,
 		 .probes = true,
 		 MANY},
 		{.name = "tcp, registered memory, as between hosts",
@@ -35,6 +49,7 @@ int main(void)
 		 .options = &far,
 		 .registered = true,
 		 .processes = true,
+		 .hold = hold,
 		 .probes = true,
 		 .blind = true,
 		 MANY},

@@ -27,6 +27,9 @@ struct conformance {
 	bool processes;   /* peers may be other processes */
 	bool probes;      /* transport_endpoint_probe uses the path, so it needs the peer connected
 			     */
+	/* Takes whatever another thread of the provider may hold while it is not let run, until it is called with false, by the
+	 * same thread. NULL: there is none. */
+	void (*hold)(struct transport_domain *domain, bool held);
 	bool blind;       /* transport_peer_dead cannot know: the peer is as on another host */
 	uint32_t sessions; /* one after the other, where each takes long; 0: 1000 */
 	uint32_t endpoints; /* at once, likewise; 0: 450 */

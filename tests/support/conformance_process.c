@@ -5,9 +5,11 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -298,6 +300,80 @@ static void death__of_the_target_is_an_error_at_the_writer(void **state)
 	close(fd);
 }
 
+/* It has what it was for, and goes. */
+static int go_when_signalled(struct side *side, int fd)
+{
+	uint64_t until = soon();
+	struct transport_signal signal;
+
+	(void)fd;
+	while (clock_ns() < until) { /* a wait may end early */
+		transport_signal_wait(side->domain, 0, until);
+		if (!transport_signal_read(side->endpoint, &signal))
+			return 0;
+	}
+	return 8;
+}
+
+struct holder {
+	struct transport_domain *domain;
+	pthread_t thread;
+	_Atomic bool held, dead;
+};
+
+/* As a thread of the provider that is not let run until a while after the target's end. */
+static void *hold(void *context)
+{
+	struct holder *holder = context;
+
+	subject->hold(holder->domain, true);
+	atomic_store(&holder->held, true);
+	while (!atomic_load(&holder->dead))
+		clock_sleep_ms(1);
+	clock_sleep_ms(100);
+	subject->hold(holder->domain, false);
+	return NULL;
+}
+
+static void wait_dead(pid_t child)
+{
+	siginfo_t info;
+
+	while (waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT) < 0)
+		assert_int_equal(errno, EINTR);
+}
+
+static void death__of_a_target_that_had_all_of_it_is_no_error_of_what_was_sent(void **state)
+{
+	struct holder holder = {0};
+	struct side side;
+	pid_t child;
+	int fd, status;
+
+	(void)state;
+	child = start(ROLE_INFERENCE, &fd, go_when_signalled);
+	ok(side_open(&side, ROLE_TRAINER, fd, &error_));
+	ok(transport_write(side.endpoint, side.memory, side.region, side.remote, 0, 4096, soon(),
+			   &error_));
+	ok(transport_flush(side.endpoint, soon(), &error_));
+	if (subject->hold) {
+		holder.domain = side.domain;
+		assert_int_equal(pthread_create(&holder.thread, NULL, hold, &holder), 0);
+		while (!atomic_load(&holder.held))
+			clock_sleep_ms(1);
+	}
+	ok(transport_signal_post(side.endpoint, 1, NULL, 0, &error_));
+	wait_dead(child);
+	atomic_store(&holder.dead, true);
+	ok(transport_flush(side.endpoint, soon(), &error_));
+	if (subject->hold)
+		pthread_join(holder.thread, NULL);
+	status = reap(child);
+	assert_int_equal(status, 0);
+	side_close(&side);
+	close(fd);
+}
+
 static void death__of_a_writer_in_the_middle_is_proved_and_fenced(void **state)
 {
 	(void)state;
@@ -567,6 +643,8 @@ int conformance_process_run(const struct conformance *given)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(processes__one_writes_into_the_other),
 		cmocka_unit_test(death__of_the_target_is_an_error_at_the_writer),
+		cmocka_unit_test(
+			death__of_a_target_that_had_all_of_it_is_no_error_of_what_was_sent),
 		cmocka_unit_test(death__of_a_writer_in_the_middle_is_proved_and_fenced),
 		cmocka_unit_test(fence__stops_a_writer_that_is_alive),
 		cmocka_unit_test(

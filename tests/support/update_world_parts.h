@@ -147,7 +147,7 @@ struct world {
 	struct world_rank ranks[WORLD_RANKS];
 	struct world_link links[WORLD_TRAINERS][WORLD_RANKS];
 	char names[WORLD_TRAINERS + WORLD_RANKS][16];
-	char senders[WORLD_SENDERS][24];
+	char senders[WORLD_SENDERS][40];
 	const char *rank_names[WORLD_RANKS];
 	const char *tensor_names[WORLD_TENSORS];
 	bool failed;                  /* the job: everybody hears of it */

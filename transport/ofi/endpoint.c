@@ -433,16 +433,10 @@ int ofi_endpoint_fence(struct transport_endpoint *endpoint, uint64_t deadline_ns
 	return rc;
 }
 
-/* All that a process has sent before its end is here, but perhaps not read: a thread that was not let run may have been about to.
- * True: something was, which the next poll tells of. */
-static bool has_last_words(const struct ofi_endpoint *ofi)
+/* All that a process has sent before its end is here, but perhaps not read: a rail's thread that was not let run may have been about
+ * to, and has turned the owner's look away. */
+static void read_to_the_end(const struct ofi_endpoint *ofi)
 {
-	struct ofi_domain *domain = ofi->domain;
-	uint32_t before, after;
-
-	pthread_mutex_lock(&domain->lock);
-	before = ofi->writes_left + ofi->signals_left + ofi->probes_left;
-	pthread_mutex_unlock(&domain->lock);
 	for (uint32_t i = 0; i < ofi->lane_count; i++) {
 		struct ofi_rail *rail = ofi->lanes[i].rail;
 
@@ -452,10 +446,6 @@ static bool has_last_words(const struct ofi_endpoint *ofi)
 		ofi_rail_drain(rail);
 		pthread_mutex_unlock(&rail->lock);
 	}
-	pthread_mutex_lock(&domain->lock);
-	after = ofi->writes_left + ofi->signals_left + ofi->probes_left;
-	pthread_mutex_unlock(&domain->lock);
-	return after != before;
 }
 
 bool ofi_peer_dead(const struct transport_endpoint *endpoint)
@@ -467,5 +457,6 @@ bool ofi_peer_dead(const struct transport_endpoint *endpoint)
 	if (ofi->pidfd >= 0 ? !process_fd_dead(ofi->pidfd)
 			    : !process_dead(ofi->peer.identity.pid, ofi->peer.identity.start))
 		return false;
-	return !has_last_words(ofi);
+	read_to_the_end(ofi);
+	return true;
 }
