@@ -17,7 +17,7 @@ import threading
 import time
 from typing import Any, Callable, Iterable, Optional
 
-from weft._errors import Error, HostFailed, StateError, UsageError, WaitTimeout, of_code
+from weft._errors import Error, HostFailed, Interrupted, StateError, UsageError, WaitTimeout, of_code
 from weft.vllm._client import UPDATE_S
 
 logger = logging.getLogger("weft.vllm")
@@ -198,10 +198,12 @@ class WeightSync:
         try:
             act()
         except BaseException as error:
-            ended = posted.acted()
+            # by us: the others of the job do not know yet. Who failed for a reason of its own has told them, and servers may
+            # have answered to that before this thread was let run
+            ended = posted.acted() and isinstance(error, Interrupted)
             posted.over(_GRACE_S)
             both = _joined_words(what, posted.error, error)
-            if ended:  # by us: the others of the job do not know yet
+            if ended:
                 self._tell(str(both))
             self._note(error)
             self._failed(what)

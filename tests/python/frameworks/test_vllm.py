@@ -612,3 +612,22 @@ def test_client__has_a_deadline(caplog):
 def test_client__wants_each_server_once(given):
     with pytest.raises(weft.UsageError, match="server"):
         weft.vllm.HTTPClient(given)
+
+
+@pytest.mark.parametrize("error,told", [(weft.UsageError("version 1 lacks layer.bias"), 0), (weft.Interrupted("interrupted"), 1)])
+def test_send__ends_the_job_only_where_the_servers_failed_first(error, told):
+    """Servers answer at once to what this side gives up, perhaps before it has come to say so."""
+    fails, gone = [], threading.Event()
+    sync = weft.vllm.WeightSync([], types.SimpleNamespace(abandon=lambda: None))
+    sync._sender = types.SimpleNamespace(fail=fails.append, interrupt=gone.set, interrupt_clear=lambda: None)
+
+    def post():
+        raise weft.HostFailed("answered 500")
+
+    def act():
+        assert gone.wait(10)
+        raise error
+
+    with pytest.raises(weft.Error, match="answered 500"):
+        sync._beside("update", post, act)
+    assert len(fails) == told
