@@ -30,3 +30,10 @@ def models(tmp_path_factory):
     """One made checkpoint a family, shared by all tests."""
     folder = tmp_path_factory.mktemp("models")
     return {kind: jobs.make_model(folder, kind) for kind in jobs.CONFIGS}
+
+
+@pytest.fixture(scope="module")
+def shots(tmp_path_factory):
+    folder = pathlib.Path(os.environ.get("WEFT_SHOTS") or tmp_path_factory.mktemp("shots"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -4,8 +4,6 @@ that are 0 or the process's own are its main thread, and how lanes are to be sor
 slice, in the depth that was meant, and answers what docs/traces.md asks. WEFT_SHOTS=FOLDER keeps the pictures, to be looked at."""
 import collections
 import json
-import os
-import pathlib
 import re
 import time
 
@@ -27,13 +25,6 @@ def viewer(tmp_path_factory):
     one = viewers.Perfetto(tmp_path_factory.mktemp("chromium"))
     yield one
     one.close()
-
-
-@pytest.fixture(scope="module")
-def shots(tmp_path_factory):
-    folder = pathlib.Path(os.environ.get("WEFT_SHOTS") or tmp_path_factory.mktemp("shots"))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 @pytest.fixture(scope="module")

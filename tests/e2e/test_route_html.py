@@ -5,7 +5,6 @@ chromium, unless WEFT_BROWSER=require. WEFT_SHOTS=FOLDER keeps the pictures, to 
 import html.parser
 import json
 import os
-import pathlib
 import re
 import time
 
@@ -29,13 +28,6 @@ SUMS = """(() => { const p = weft.plan, r = p.routes, t = new Array(p.trainers).
           sessions: n.map(s => s.size), map: weft.map.sums().own.bytes.reduce((a, b) => a + b, 0)}; })()"""
 ROWS = """[...document.querySelectorAll('.viewport .row')].filter(r => !r.hidden)
   .map(r => [...r.children].map(c => c.textContent))"""
-
-
-@pytest.fixture(scope="module")
-def shots(tmp_path_factory):
-    folder = pathlib.Path(os.environ.get("WEFT_SHOTS") or tmp_path_factory.mktemp("shots"))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -184,26 +182,12 @@ static void test_random_jobs__with_late_trainers_publish_whole_versions(void **s
 	assert_true(sum.lost_shown > jobs / 200);
 }
 
-/* In a process of its own: where assertions are on, one of them may be who finds it. */
 static bool finds(enum world_bug bug, uint64_t seed)
 {
 	struct world_options options = options_of(seed);
-	struct world *world;
-	int status;
-	pid_t child = fork();
 
-	assert_true(child >= 0);
-	if (child) {
-		assert_int_equal(waitpid(child, &status, 0), child);
-		return status != 0;
-	}
-	fclose(stderr); /* what an assertion says is expected */
 	options.bug = bug;
-	world = world_new(&options);
-	if (!world)
-		_exit(0);
-	world_run(world);
-	_exit(world_finding(world) != NULL);
+	return world_finds(&options);
 }
 
 static void test_random_jobs__find_every_mistake_with_late_trainers(void **state)

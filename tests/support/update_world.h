@@ -104,5 +104,7 @@ uint32_t world_clashes(const struct world *world);
 /* loses: versions that were shown though the lost trainer had not ended them */
 uint32_t world_lost_shown(const struct world *world);
 void world_free(struct world **world);
+/* A job of these options, in a process of its own: where assertions are on, one of them may be who finds it. */
+bool world_finds(const struct world_options *options);
 
 #endif

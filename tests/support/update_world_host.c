@@ -6,6 +6,10 @@
 #include "tests/support/update_world_parts.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 void world_start_call(struct world *world, struct world_thread *thread, enum call_kind kind)
 {
@@ -215,4 +219,22 @@ void world_host_heard(struct world *world, struct world_trainer *trainer,
 	case SCRIPT_OVER:
 		break;
 	}
+}
+
+bool world_finds(const struct world_options *options)
+{
+	struct world *world;
+	int status;
+	pid_t child = fork();
+
+	if (child < 0 || (child && waitpid(child, &status, 0) != child))
+		abort();
+	if (child)
+		return status != 0;
+	fclose(stderr); /* what an assertion says is expected */
+	world = world_new(options);
+	if (!world)
+		_exit(0);
+	world_run(world);
+	_exit(world_finding(world) != NULL);
 }
