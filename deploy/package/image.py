@@ -66,11 +66,25 @@ mount --bind /dev/null "$root/null"
 umount "$root/null"
 buildah rm "$made" >/dev/null
 """
-BUILD = """
+# For each step buildah seals a copy of itself in memory, which the kernel refuses while it holds one of its pages for itself, as it
+# does on a busy machine now and then. Nothing of the step has run then
+AGAIN = """
+again() {
+  said=$(mktemp)
+  for attempt in 1 2 3; do
+    { { code=0 && "$@" 3>&- || code=$?; echo "$code" >"$said.code"; } 2>&1 >&3 | tee "$said" >&2; } 3>&1
+    code=$(cat "$said.code")
+    [ "$code" != 0 ] && grep -q 'sealing memfd copy: Device or resource busy' "$said" || break
+  done
+  rm "$said" "$said.code"
+  return "$code"
+}
+"""
+BUILD = AGAIN + """
 set -eu
 tag=$1 archive=$2 cuda=$3
 shift 3
-buildah build --pull=never --layers --jobs 2 --build-arg "CUDA=$cuda" --tag "$tag" --file Containerfile "$@" .
+again buildah build --pull=never --layers --jobs 2 --build-arg "CUDA=$cuda" --tag "$tag" --file Containerfile "$@" .
 rm -f "$archive"
 buildah push --quiet "$tag" "oci-archive:$archive:$tag"
 """

@@ -28,11 +28,11 @@ SCRIPT = pods.ROOT / "deploy" / "package" / "image.py"
 PROGRAMS = ("weft", "weft-controller", "weft-worker")
 USER = 10001
 # One container of the image, removed when its program has ended
-CONTAINER = """
+CONTAINER = image.AGAIN + """
 name=$1 tag=$2 folder=$3
 shift 3
 buildah from --quiet --pull=never --name "$name" "$tag" >/dev/null || exit 125
-buildah run --volume "$folder:/job" "$name" -- "$@"
+again buildah run --volume "$folder:/job" "$name" -- "$@"
 code=$?
 buildah rm "$name" >/dev/null
 exit $code
@@ -241,6 +241,19 @@ def test_job__in_containers_delivers_every_byte(folder):
     job.verify(jobs.expected(model, INFER), range(1, UPDATES + 1))
     owners = {path.stat().st_uid for path in folder.glob("*.digests")}
     assert len(owners) == 1 and owners.pop() not in {0, os.geteuid(), image.FIRST}
+
+
+BUSY = "Close_Fd sealing memfd copy: Device or resource busy"
+
+
+@pytest.mark.parametrize("says, fails, runs, code", [(BUSY, 2, 3, 0), (BUSY, 9, 3, 7), ("no file", 2, 1, 7), ("a word", 0, 1, 0)])
+def test_step__is_begun_again_where_the_kernel_refused_buildah_a_copy_of_itself(tmp_path, says, fails, runs, code):
+    """And only there. Each attempt is heard."""
+    step = f"echo out; echo '{says}' >&2; echo . >>runs; [ $(wc -l <runs) -gt {fails} ] || exit 7"
+    done = subprocess.run(["sh", "-euc", f"{image.AGAIN}\nagain sh -c \"$1\"", "sh", step], cwd=tmp_path, capture_output=True,
+                          text=True, env={**os.environ, "TMPDIR": str(tmp_path)}, timeout=20)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "out\n" * runs, f"{says}\n" * runs)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="one who is not root is told by buildah")

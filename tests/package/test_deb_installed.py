@@ -8,11 +8,11 @@ import pytest
 from conftest import DEBS, VERSION
 
 # A container of the base, removed when the script in it has ended
-CONTAINER = """
+CONTAINER = image.AGAIN + """
 name=$1 base=$2 script=$3
 shift 3
 buildah from --quiet --pull=never --name "$name" "$base" >/dev/null || exit 125
-buildah run "$@" "$name" -- sh -euc "$script"
+again buildah run "$@" "$name" -- sh -euc "$script"
 code=$?
 buildah rm "$name" >/dev/null
 exit $code
@@ -45,17 +45,17 @@ def test_packages__are_installed_by_apt_in_a_bare_debian_and_leave_nothing(debs,
             folder.mkdir()
             for path in debs.values():
                 shutil.copy(path, folder)
-            out = tmp_path / "out"
-            with open(out, "w") as said, image.volumes() as options:
+            out, err = tmp_path / "out", tmp_path / "err"
+            with open(out, "w") as said, open(err, "w") as complaints, image.volumes() as options:
                 script = INSTALL.replace("PACKAGES", " ".join(DEBS.values()))
                 code = image.run(["sh", "-c", CONTAINER, "sh", name, image.BASE, script, *options,
-                                  "--volume", f"{image.seen(folder)}:/debs:ro"], SECONDS, stdout=said, stderr=said)
+                                  "--volume", f"{image.seen(folder)}:/debs:ro"], SECONDS, stdout=said, stderr=complaints)
     except image.Missing as reason:
         pytest.skip(str(reason))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     said = out.read_text()
-    assert code == 0, said
+    assert code == 0, said + err.read_text()
     lines = said.splitlines()
     assert lines[:3] == [f"{one} {VERSION}" for one in ("weft", "weft-controller", "weft-worker")], said
     assert lines[3:] == ["0 libraries are missing", "nothing is left"], said
