@@ -65,6 +65,8 @@ void epoch_free(struct epoch **out)
 		return;
 	for (uint32_t i = 0; i < epoch->count; i++) {
 		worker_release(&epoch->parties[i].worker);
+		known_release(&epoch->parties[i].told);
+		known_release(&epoch->parties[i].had);
 		endpoints_fini(&epoch->parties[i].endpoints);
 		epoch_forget_kept(&epoch->parties[i]);
 	}

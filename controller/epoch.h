@@ -12,6 +12,7 @@
  *   epoch.c          life, legs
  *   epoch_problem.c  workers -> routing problem -> table
  *   epoch_rows.c     the table as each worker reads it
+ *   known.c          what of that it has already
  *   epoch_cluster.c  the topology that workers report
  *   epoch_pairs.c    which transport each pair uses
  *   epoch_copy.c     which inference ranks send others what they show
@@ -23,6 +24,7 @@
 
 #include "base/pool.h"
 #include "base/text.h"
+#include "controller/known.h"
 #include "controller/worker.h"
 #include "job/commit.h"
 #include "job/parallel.h"
@@ -51,9 +53,8 @@ struct party {
 	uint32_t stands_for;                /* .. and of the one that it is that for */
 	const struct party *donor;          /* the inference rank that sends it what it shows; NULL: none does */
 	uint64_t plan_ms;                   /* when the plan was sent last */
-	struct digest rows;                 /* of its rows and their peers, once they were filled in; zero: they were not */
-	struct digest had;                  /* the same of those that it has, */
-	uint32_t had_of;                    /* of that attempt; 0: it has none */
+	struct known *told;                 /* what of the plan it is told, once it was; NULL: it was not */
+	struct known *had;                  /* the same of the one that it has; NULL: it has none */
 	struct message_endpoints endpoints; /* not PLANNED: records in plan order */
 	bool *kept;                         /* by place in peers: that pair keeps its endpoint; NULL: none does */
 	size_t kept_count;
@@ -102,14 +103,14 @@ void epoch_add(struct epoch *epoch, struct worker *worker);
 /* The same, of one that has left: `worker` was the last one there. planned: the plan is to be as if it had not. */
 void epoch_add_away(struct epoch *epoch, struct worker *worker, bool planned);
 /* When all are added. before: the one that it follows, whose plan is kept where it can be (routing/plan/keep.h), and is this
- * one where the same is declared by all: then who has its rows is not to be sent them; NULL: none. Says in the log how many report no NIC, if that counts. */
+ * one where the same is declared by all: NULL: none. Who has rows of it is not to be sent them. Says in the log how many report no NIC, if that counts. */
 int epoch_plan(struct epoch *epoch, const struct epoch *before, const struct epoch_rules *rules,
 	       struct actions *actions, struct error *error);
 void epoch_free(struct epoch **epoch);
 
 /* Tensors held but wanted by nobody: how many, and some of their names. */
 int epoch_unwanted(const struct epoch *epoch, struct text *names, size_t *count);
-/* Fills everything but the timeout; rows only where they are not those that the worker has. */
+/* Fills everything but the timeout; rows only where the worker has not got them. */
 int epoch_rows(struct epoch *epoch, uint32_t party, struct message_plan *plan, struct error *error);
 /* Leg 1: takes the endpoints, or -code and why the peers could not use them. */
 int epoch_opened(struct epoch *epoch, uint32_t party, struct message_endpoints *endpoints,
@@ -156,8 +157,8 @@ enum plan_copy epoch_copy_of(const struct party *party, const struct party *peer
 int epoch_stand_ins(struct epoch *epoch);
 uint32_t epoch_lacks_stand_in(const struct epoch *epoch);
 
-/* epoch_keep.c: when its options are set, of a plan whose rows the worker has: peers that are to it what they were. */
-void epoch_leave_out_peers(struct message_plan *plan);
+/* epoch_keep.c: when its options are set, of a plan that is told by what differs: peers that are to it what they were. */
+void epoch_leave_out_peers(const struct party *party, struct message_plan *plan);
 /* From that one, which goes; before any plan is sent, and when copies are chosen. whole, by party: it can keep what
  * it has. */
 int epoch_keep(struct epoch *epoch, struct epoch *before, const bool *whole);

@@ -73,14 +73,14 @@ bool epoch_keeps(const struct party *party, size_t peer)
 	return party->kept && party->kept[peer];
 }
 
-void epoch_leave_out_peers(struct message_plan *plan)
+void epoch_leave_out_peers(const struct party *party, struct message_plan *plan)
 {
 	size_t left = 0;
 
 	for (size_t i = 0; plan->rows_of && i < plan->peer_count; i++) {
 		struct plan_peer *peer = &plan->peers[i];
 
-		if (peer->kept && !peer->lacks) {
+		if (peer->kept && !peer->lacks && known_has_peer(party->had, peer)) {
 			memory_free(peer->host);
 			memory_free(peer->transport);
 			continue;

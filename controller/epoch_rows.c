@@ -294,83 +294,12 @@ static const char *transport_between(const struct epoch *epoch, const struct wor
 				 : epoch_copy_transport(epoch, peer, worker);
 }
 
-#define ROW_WORDS (16 + 2 * BOX_DIMS_MAX)
-
-static size_t row_words(uint64_t words[ROW_WORDS], const struct plan_row *row)
+/* In a pause most have most of them already. A plan that is sent once more is what it was. */
+static int leave_out_rows(struct party *party, struct message_plan *plan)
 {
-	size_t n = 0;
-	const uint64_t all[] = {row->peer,
-				row->ordinal,
-				row->tensor,
-				row->param,
-				row->path,
-				row->scales,
-				row->offset,
-				row->bytes,
-				row->transform.part,
-				(uint64_t)row->transform.from_rows << 32 |
-					row->transform.from_columns,
-				(uint64_t)row->transform.to_rows << 32 | row->transform.to_columns,
-				row->to,
-				row->spread.run_bytes,
-				row->spread.stride_bytes,
-				row->src.dims};
+	int rc = party->told ? 0 : known_new(&party->told, plan);
 
-	for (; n < ARRAY_SIZE(all); n++)
-		words[n] = all[n];
-	for (uint32_t d = 0; d < row->src.dims; d++) {
-		words[n++] = row->src.lo[d];
-		words[n++] = row->src.hi[d];
-	}
-	return n;
-}
-
-/* Of all that a worker takes from the plan that it had; copies come and go with a pause. */
-static struct digest rows_digest(const struct message_plan *plan)
-{
-	struct digest_stream stream;
-	uint64_t words[ROW_WORDS];
-
-	digest_begin(&stream);
-	for (size_t i = 0; i < plan->peer_count; i++) {
-		const struct plan_peer *peer = &plan->peers[i];
-
-		if (peer->copy != COPY_NONE)
-			continue;
-		digest_add_u64(&stream, peer->member.role);
-		digest_add_u64(&stream, peer->member.rank);
-		digest_add_u64(&stream, peer->bytes);
-		digest_add_u64(&stream, peer->pieces);
-		digest_add_string(&stream, peer->transport);
-		digest_add_u64(&stream, peer->stand_in);
-	}
-	for (size_t i = 0; i < plan->row_count; i++)
-		digest_add(&stream, words, row_words(words, &plan->rows[i]) * sizeof(*words));
-	digest_add_u64(&stream, plan->stands_for);
-	for (size_t i = 0; i < plan->spare_count; i++) {
-		digest_add_u64(&stream, plan->spares[i].member.rank);
-		digest_add_u64(&stream, plan->spares[i].bytes);
-		digest_add_u64(&stream, plan->spares[i].pieces);
-	}
-	for (size_t i = 0; i < plan->spare_row_count; i++)
-		digest_add(&stream, words, row_words(words, &plan->spare_rows[i]) * sizeof(*words));
-	return digest_end(&stream);
-}
-
-/* In a pause most have them already. */
-static void leave_out_rows(struct party *party, struct message_plan *plan)
-{
-	party->rows = rows_digest(plan);
-	if (!party->had_of || !digest_equal(party->rows, party->had))
-		return;
-	plan->rows_of = party->had_of;
-	memory_free(plan->rows);
-	memory_free(plan->spares);
-	memory_free(plan->spare_rows);
-	plan->rows = plan->spare_rows = NULL;
-	plan->spares = NULL;
-	plan->row_count = plan->spare_count = plan->spare_row_count = 0;
-	plan->stands_for = 0;
+	return rc || !party->had ? rc : known_leave_out(party->had, party->told, plan);
 }
 
 int epoch_rows(struct epoch *epoch, uint32_t index, struct message_plan *plan, struct error *error)
@@ -423,7 +352,7 @@ int epoch_rows(struct epoch *epoch, uint32_t index, struct message_plan *plan, s
 	if (!rc && party->stands_for)
 		rc = fill_spares(epoch, party, plan, error);
 	if (!rc)
-		leave_out_rows(party, plan);
+		rc = leave_out_rows(party, plan);
 	memory_free(filling.peer_of);
 	return rc;
 }

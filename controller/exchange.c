@@ -74,7 +74,7 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 		message->u.plan.peers[i].delta = deltas(controller, slot, peer);
 	}
 	if (!rc)
-		epoch_leave_out_peers(&message->u.plan);
+		epoch_leave_out_peers(&controller->epoch->parties[party], &message->u.plan);
 	return rc;
 }
 

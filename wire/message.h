@@ -217,6 +217,9 @@ struct plan_row {
 	enum dtype to;             /* of the result; DTYPE_NONE for a copy, of the tensor's dtype */
 	struct spread spread;      /* of its bytes in the parameter */
 };
+/* In a plan that is told by what differs: so many of its own rows, and then so many of the other one's, from that one on, whose
+ * ordinals are those that its own leave free. What is left of its own comes last. */
+struct plan_run { uint32_t fresh, first, count; };
 struct message_plan {
 	uint32_t attempt;
 	struct digest digest;      /* of the whole routing table */
@@ -235,11 +238,17 @@ struct message_plan {
 	uint32_t together;         /* all engines show versions together, in a job that goes on without some: ranks of each; 0: they do not */
 	uint64_t shows;            /* so: who has promised that version (paused.promised) shows it now, and gives up any other; 0: any */
 	uint64_t alone;            /* so: that version this rank's engine shows by itself, since others show it; 0: none */
-	uint32_t rows_of;          /* its rows are those of that attempt's plan, which this worker has; 0: they are here */
-	struct plan_peer *peers;   /* with rows_of: but for those that are kept, and else what they were there */
+	uint32_t rows_of;          /* it is told by what is otherwise in that attempt's plan, which this worker has; 0: all is here */
+	struct plan_peer *peers;   /* with rows_of: but for those that are kept, and else what they were there, */
 	size_t peer_count;
-	struct plan_row *rows;
+	struct member *dropped;    /* and these are none any more */
+	size_t dropped_count;
+	struct plan_row *rows;     /* with rows_of: but for these of that plan's rows */
 	size_t row_count;
+	struct plan_run *runs;
+	size_t run_count;
+	struct digest whole;       /* with rows_of: message_plan_digest of all that it is to be */
+	bool spared;               /* with rows_of: for whom it stands in, and all of that, is what it was there */
 	uint32_t hedge_ms;         /* who is so much later than who can stand in for it is not waited for alone; 0: it is */
 	uint32_t stands_for;       /* trainer: 1 + the rank of the one that it stands in for; 0: none */
 	struct plan_spare *spares; /* so: the ranks that it may write that one's pieces to, */
@@ -247,7 +256,13 @@ struct message_plan {
 	struct plan_row *spare_rows; /* and these: `peer` is an index into spares, all else as if they were that one's */
 	size_t spare_row_count;
 };
-/* Rows and peers of that plan, which is of this attempt: ERROR_MESSAGE where they do not fit. */
+/* message_rows.c: of all that a worker takes from a plan in another one's place: peers, but for copies, and rows; */
+struct digest message_plan_digest(const struct message_plan *plan);
+/* for whom it stands in, and what that one has; */
+struct digest message_spares_digest(const struct message_plan *plan);
+/* a row by itself, wherever it and its peer stand, and whatever its ordinal is. */
+uint64_t message_row_mark(const struct message_plan *plan, const struct plan_row *row);
+/* A plan that is told by what differs from this one becomes a whole one: rows_of 0. ERROR_MESSAGE where it does not fit. */
 int message_plan_complete(struct message_plan *plan, const struct message_plan *from, struct error *error);
 /* Of all peers of the plan, in its order: of those that it keeps what was said before, which is taken out of there, with what is
  * said now, and no record. ERROR_MESSAGE where the two do not fit the plan. */

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * message_kept.c -- what is not said again in a pause: rows of a plan and peers that are what they were, and of a pair that keeps
- * its endpoint the record, places, and regions. Who hears it puts it together with what was said before:
+ * message_kept.c -- what is not said again in a pause of a pair that keeps its endpoint: the record, places, and regions. Who
+ * hears it puts it together with what was said before:
  *
  *   said before    region 0   region 1 (sums)      places      record
  *   said now                  region 1, no bytes                        region 3 (sums, larger)
  *   heard          region 0                        places                region 3
  */
 #include "wire/message_parts.h"
-
-#include "base/compare.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -127,91 +125,4 @@ int message_peers_complete(struct message_peers *peers, const struct message_pla
 	message_fini(&whole);
 	*peers = all;
 	return rc;
-}
-
-/* ---- a plan ---- */
-
-static int compare_peers(const void *a, const void *b)
-{
-	return member_compare(&((const struct plan_peer *)a)->member,
-			      &((const struct plan_peer *)b)->member);
-}
-
-static int keep_peer(struct plan_peer *out, const struct plan_peer *from, struct error *error)
-{
-	*out = *from;
-	out->host = memory_string(from->host ? from->host : "");
-	out->transport = memory_string(from->transport ? from->transport : "");
-	out->kept = true;
-	out->lacks = false;
-	return out->host && out->transport ? 0 : memory_error(error, "taking peers", sizeof(*out));
-}
-
-/* Peers are in the order of roles and ranks. */
-static int take_peers(struct message_plan *plan, const struct message_plan *from,
-		      struct error *error)
-{
-	size_t named = plan->peer_count, room = named + from->peer_count;
-	struct plan_peer *all = memory_zalloc(room, sizeof(*all));
-	int rc = 0;
-
-	if (!all)
-		return memory_error(error, "taking peers", room * sizeof(*all));
-	if (named)
-		memcpy(all, plan->peers, named * sizeof(*all));
-	memory_free(plan->peers);
-	plan->peers = all;
-	for (size_t i = 0; i < from->peer_count && !rc; i++)
-		if (from->peers[i].copy == COPY_NONE &&
-		    !(named && bsearch(&from->peers[i], all, named, sizeof(*all), compare_peers)))
-			rc = keep_peer(&all[plan->peer_count++], &from->peers[i], error);
-	sort_items(all, plan->peer_count, compare_peers);
-	return rc;
-}
-
-static int take_items(void *to, size_t *count, const void *from, size_t from_count, size_t size,
-		      struct error *error)
-{
-	size_t bytes = from_count * size;
-	void *items = memory_alloc(bytes);
-
-	if (!items)
-		return memory_error(error, "taking the rows of the plan before", bytes);
-	if (bytes)
-		memcpy(items, from, bytes);
-	*(void **)to = items;
-	*count = from_count;
-	return 0;
-}
-
-static int take_rows(struct message_plan *plan, const struct message_plan *from,
-		     struct error *error)
-{
-	int rc = take_items(&plan->rows, &plan->row_count, from->rows, from->row_count,
-			    sizeof(*from->rows), error);
-
-	if (!rc)
-		rc = take_items(&plan->spares, &plan->spare_count, from->spares, from->spare_count,
-				sizeof(*from->spares), error);
-	if (!rc)
-		rc = take_items(&plan->spare_rows, &plan->spare_row_count, from->spare_rows,
-				from->spare_row_count, sizeof(*from->spare_rows), error);
-	plan->stands_for = from->stands_for;
-	return rc ? rc : message_plan_check(plan, error);
-}
-
-int message_plan_complete(struct message_plan *plan, const struct message_plan *from,
-			  struct error *error)
-{
-	int rc;
-
-	if (plan->row_count || plan->spare_count || plan->spare_row_count ||
-	    plan->rows_of != from->attempt)
-		return error_set(
-			error, ERROR_MESSAGE,
-			"the plan of attempt %u has %zu rows, and says that they are those of attempt %u; "
-			"this worker has the plan of attempt %u",
-			plan->attempt, plan->row_count, plan->rows_of, from->attempt);
-	rc = take_peers(plan, from, error);
-	return rc ? rc : take_rows(plan, from, error);
 }

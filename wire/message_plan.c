@@ -4,7 +4,8 @@
  *
  *   {"attempt":1, "digest":bin16, "follows":false, "policy":"greedy", "order":"rotated",
  *    "checksums":false, "continues":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "copy":0, "repeat":0, "together":0,
- *    "shows":0, "alone":0, "rows_of":0, "peers":[..], "rows":[..], "hedge_ms":0, "stands_for":0, "spares":[..], "spare_rows":[..]}
+ *    "shows":0, "alone":0, "rows_of":0, "peers":[..], "dropped":[], "rows":[..], "runs":[], "whole":bin16, "spared":false, "hedge_ms":0,
+ *    "stands_for":0, "spares":[..], "spare_rows":[..]}
  *
  *   away   [[role, rank], ..]
  *   peers  [[[role, rank], host, bytes, pieces, transport, lacks, delta, copy, kept, stand_in], ..]
@@ -14,6 +15,8 @@
  *             └──────── place in peers
  *          and where the bytes are no copy, or no one run of the parameter's: [.., bytes, transform, scales, to, run_bytes,
  *          stride_bytes]
+ *
+ * With rows_of it is told by what differs from that attempt's plan (message_rows.c): runs [[fresh, first, count], ..], dropped as away.
  */
 #include "wire/message_parts.h"
 
@@ -72,6 +75,13 @@ static bool row_is_more(const void *item)
 static const struct codec_record row_record = {CODEC_RECORD_OF(struct plan_row, row_fields),
 					       .tail = 5, .has_tail = row_is_more};
 
+static const struct codec_field run_fields[] = {
+	FIELD_U32(struct plan_run, fresh, LIMIT_ROUTES),
+	FIELD_U32(struct plan_run, first, LIMIT_ROUTES),
+	FIELD_U32(struct plan_run, count, LIMIT_ROUTES),
+};
+static const struct codec_record run_record = {CODEC_RECORD_OF(struct plan_run, run_fields)};
+
 static const struct codec_field plan_fields[] = {
 	FIELD_U32(struct message_plan, attempt, UINT32_MAX),
 	FIELD_DIGEST(struct message_plan, digest),
@@ -93,7 +103,12 @@ static const struct codec_field plan_fields[] = {
 	FIELD_U32(struct message_plan, rows_of, UINT32_MAX),
 	FIELD_LIST(struct message_plan, peers, peer_count, struct plan_peer, peer_record,
 		   LIMIT_PEERS),
+	FIELD_LIST(struct message_plan, dropped, dropped_count, struct member,
+		   message_member_record, LIMIT_PEERS),
 	FIELD_LIST(struct message_plan, rows, row_count, struct plan_row, row_record, LIMIT_ROUTES),
+	FIELD_LIST(struct message_plan, runs, run_count, struct plan_run, run_record, LIMIT_ROUTES),
+	FIELD_DIGEST(struct message_plan, whole),
+	FIELD_BOOL(struct message_plan, spared),
 	FIELD_U32(struct message_plan, hedge_ms, UINT32_MAX),
 	FIELD_U32(struct message_plan, stands_for, LIMIT_RANKS),
 	FIELD_LIST(struct message_plan, spares, spare_count, struct plan_spare, spare_record,
@@ -150,12 +165,10 @@ static int check_spread(const char *rows, const struct plan_row *row, size_t ind
 	return 0;
 }
 
-/* pieces: of the peer, which is among `peers`. */
-static int check_row(const char *rows, const struct plan_row *row, size_t index, size_t peers,
-		     uint32_t pieces, struct error *error)
+/* Of a row of a whole plan; pieces: of the peer, which is among `peers`. */
+static int check_peer(const char *rows, const struct plan_row *row, size_t index, size_t peers,
+		      uint32_t pieces, struct error *error)
 {
-	int rc;
-
 	if (row->peer >= peers)
 		return error_set(error, ERROR_MESSAGE,
 				 "%s[%zu].peer is %u, and there are"
@@ -166,6 +179,14 @@ static int check_row(const char *rows, const struct plan_row *row, size_t index,
 				 "%s[%zu].ordinal is %u, and"
 				 " peers[%u].pieces is %u",
 				 rows, index, row->ordinal, row->peer, pieces);
+	return 0;
+}
+
+static int check_row(const char *rows, const struct plan_row *row, size_t index,
+		     struct error *error)
+{
+	int rc;
+
 	if (row->bytes == 0 || row->bytes > UINT64_MAX - row->offset)
 		return error_set(error, ERROR_MESSAGE,
 				 "%s[%zu] is %llu bytes from offset"
@@ -184,17 +205,25 @@ int message_plan_check(const void *body, struct error *error)
 	for (size_t i = 0; i < plan->row_count && !rc; i++) {
 		const struct plan_row *row = &plan->rows[i];
 
-		rc = check_row("rows", row, i, plan->peer_count,
-			       row->peer < plan->peer_count ? plan->peers[row->peer].pieces : 0,
-			       error);
+		if (!plan->rows_of) /* else its peers are not here yet */
+			rc = check_peer("rows", row, i, plan->peer_count,
+					row->peer < plan->peer_count ? plan->peers[row->peer].pieces
+								     : 0,
+					error);
+		rc = rc ? rc : check_row("rows", row, i, error);
 	}
 	for (size_t i = 0; i < plan->spare_row_count && !rc; i++) {
 		const struct plan_row *row = &plan->spare_rows[i];
 
-		rc = check_row("spare_rows", row, i, plan->spare_count,
-			       row->peer < plan->spare_count ? plan->spares[row->peer].pieces : 0,
-			       error);
+		rc = check_peer("spare_rows", row, i, plan->spare_count,
+				row->peer < plan->spare_count ? plan->spares[row->peer].pieces : 0,
+				error);
+		rc = rc ? rc : check_row("spare_rows", row, i, error);
 	}
+	if (!rc && !plan->rows_of && (plan->run_count || plan->dropped_count || plan->spared))
+		rc = error_set(
+			error, ERROR_MESSAGE,
+			"rows_of is 0, and runs, dropped or spared say what differs from a plan");
 	if (!rc && plan->spare_count && !plan->stands_for)
 		rc = error_set(error, ERROR_MESSAGE,
 			       "spares has %zu items, and stands_for is 0: nobody is stood in for",

@@ -135,10 +135,14 @@ static int want(const struct message *message, char *out, size_t bytes)
 static int plan(const struct message *message, char *out, size_t bytes)
 {
 	const struct message_plan *plan = &message->u.plan;
-	char rows[48];
+	char rows[64];
+	int n = 0;
 
-	snprintf(rows, sizeof(rows), plan->rows_of ? "rows of attempt %zu" : "%zu rows",
-		 plan->rows_of ? (size_t)plan->rows_of : plan->row_count);
+	if (plan->row_count || !plan->rows_of)
+		n = snprintf(rows, sizeof(rows), "%zu rows%s", plan->row_count,
+			     plan->rows_of ? " and " : "");
+	if (plan->rows_of)
+		snprintf(rows + n, sizeof(rows) - (size_t)n, "rows of attempt %u", plan->rows_of);
 	return snprintf(out, bytes, " attempt %u: %s, %zu peers, %s, %s %08" PRIx32 "%s",
 			plan->attempt, rows, plan->peer_count, shown(plan->policy),
 			shown(plan->order), DIGEST_SHORT(plan->digest),

@@ -51,7 +51,7 @@ PUBLIC = {"worker/api/weft.h"}  # to be seen from every room of worker/
 # the only headers of routing/ that worker/ may see: the table, not the planner
 WORKER_ROUTING = {"routing/plan/table.h", "routing/plan/path.h"}
 # within controller/: who is here and what was planned see the worker that both hold, not each other
-LIFETIMES = {"membership": {"membership", "worker"}, "epoch": {"epoch", "worker"}, "worker": {"worker"}}
+LIFETIMES = {"membership": {"membership", "worker"}, "epoch": {"epoch", "known", "worker"}, "known": {"known"}, "worker": {"worker"}}
 FOREIGN = {
     r"zmq\.h": {"cli/socket.c", "controller/channel.c", "controller/connections.c", "trust/curve.c", "worker/control/connection.c",
                  "worker/control/dealer.c"},

@@ -134,16 +134,23 @@ static void test_endpoint__that_breaks_while_the_pause_lasts_is_not_kept(void **
 	simulation_free(&s);
 }
 
-/* Bytes said by and to trainer 0, and the first rank of engine 0, when engine 1 comes back. */
-static void say_bytes(const char *infer, const char *train, uint64_t bytes[2])
+static void lose_engine(struct simulation *s, uint32_t world, uint32_t engine)
+{
+	simulation_kill(s, world + 2 * engine);
+	simulation_drop(s, 0, 2 * engine, "its process has ended");
+	simulation_run_for(s, 1000);
+}
+
+/* Bytes said by and to trainer 0, and the first rank of engine 0, when engine 1 comes back; alone, or while engine 2 is away. */
+static void say_bytes(const char *infer, const char *train, bool alone, uint64_t bytes[2])
 {
 	struct simulation *s = simulation_running(&(struct simulation_options){
 		.infer = infer, .train = train, .on_loss = "continue", .tensors = 48});
 	uint32_t world = (uint32_t)strtoul(train + strlen("world="), NULL, 10);
 
-	simulation_kill(s, world + 2);
-	simulation_drop(s, 0, 2, "its process has ended");
-	simulation_run_for(s, 1000);
+	lose_engine(s, world, 1);
+	if (!alone)
+		lose_engine(s, world, 2);
 	bytes[0] = simulation_said_bytes(s, 0);
 	bytes[1] = simulation_said_bytes(s, world);
 	simulation_start_rank(s, 2);
@@ -164,13 +171,49 @@ test_engine__that_comes_back_costs_the_others_what_it_is_and_not_what_the_job_is
 	uint64_t small[2], large[2];
 
 	(void)unused;
-	say_bytes("engines=3,tp=2", "world=2", small);
-	say_bytes("engines=24,tp=2", "world=8,source=gathered", large);
-	for (int i = 0; i < 2; i++)
-		if (large[i] > small[i] + 64)
-			fail_msg("%s: %llu bytes in a job of 8, %llu in one of 56",
-				 i ? "inference 0" : "trainer 0", (unsigned long long)small[i],
-				 (unsigned long long)large[i]);
+	for (int alone = 0; alone < 2; alone++) {
+		say_bytes("engines=3,tp=2", "world=2", alone, small);
+		/* with some away others send what balance asks; of these two nobody can */
+		say_bytes("engines=24,tp=2", alone ? "world=8,source=gathered" : "world=2", alone,
+			  large);
+		for (int i = 0; i < 2; i++)
+			if (large[i] > small[i] + 128) /* numbers of a large one are longer */
+				fail_msg("%s: %llu bytes in a job of 8, %llu in a large one",
+					 i ? "inference 0" : "trainer 0",
+					 (unsigned long long)small[i],
+					 (unsigned long long)large[i]);
+	}
+}
+
+/* The rows of an engine that is away go, and come again with it; those of the others stay where they are. */
+static void test_engine__that_comes_while_another_is_away_costs_its_own_rows(void **unused)
+{
+	struct simulation *s = without_engine_1(&(struct simulation_options){0});
+
+	(void)unused;
+	lose_engine(s, 2, 2);
+	simulation_start_rank(s, 2);
+	simulation_start_rank(s, 3);
+	simulation_run_for(s, 200);
+	simulation_update(s, 1);
+	simulation_run_for(s, 1000);
+	simulation_expect(s,
+			  "*controller > trainer 0: plan attempt 2: rows of attempt 1, 1 peers*\n"
+			  "*controller > inference 0: plan attempt 2: rows of attempt 1, 0 peers*\n"
+			  "*trainer 0: plan attempt 2: 6 rows, 2 peers\n");
+	simulation_assert_all_at(s, 1);
+	simulation_start_rank(s, 4);
+	simulation_start_rank(s, 5);
+	simulation_run_for(s, 200);
+	simulation_update(s, 2);
+	simulation_run_for(s, 1000);
+	simulation_expect(
+		s,
+		"*controller > trainer 0: plan attempt 3: 3 rows and rows of attempt 2, 1 peers*\n"
+		"*controller > inference 0: plan attempt 3: rows of attempt 2, 0 peers*\n"
+		"*trainer 0: plan attempt 3: 9 rows, 3 peers\n");
+	simulation_assert_all_at(s, 2);
+	simulation_free(&s);
 }
 
 static void test_newcomer__that_dies_again_keeps_nobody_waiting(void **unused)
@@ -379,6 +422,7 @@ int main(void)
 		cmocka_unit_test(test_endpoint__that_breaks_while_the_pause_lasts_is_not_kept),
 		cmocka_unit_test(
 			test_engine__that_comes_back_costs_the_others_what_it_is_and_not_what_the_job_is),
+		cmocka_unit_test(test_engine__that_comes_while_another_is_away_costs_its_own_rows),
 		cmocka_unit_test(test_newcomer__that_dies_again_keeps_nobody_waiting),
 		cmocka_unit_test(test_engine__that_is_lost_in_the_exchange_is_planned_without),
 		cmocka_unit_test(test_newcomer__may_have_another_layout_if_there_is_a_plan_with_it),

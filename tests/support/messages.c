@@ -392,6 +392,22 @@ static void random_spares(struct message_plan *to, uint64_t *state)
 	memory_free(like.peers);
 }
 
+/* What a plan that is told by another one has besides. */
+static void random_difference(struct message_plan *to, uint64_t *state)
+{
+	to->rows_of = 1 + draw_number32(state) / 2;
+	to->whole = digest(state);
+	to->spared = draw_coin(state);
+	to->dropped = draw_list(&to->dropped_count, sizeof(*to->dropped), state);
+	for (size_t i = 0; i < to->dropped_count; i++)
+		to->dropped[i] = draw_member(state);
+	to->runs = draw_list(&to->run_count, sizeof(*to->runs), state);
+	for (size_t i = 0; i < to->run_count; i++)
+		to->runs[i] = (struct plan_run){(uint32_t)random_below(state, LIMIT_ROUTES),
+						(uint32_t)random_below(state, LIMIT_ROUTES),
+						(uint32_t)random_below(state, LIMIT_ROUTES)};
+}
+
 static void random_plan(struct message_plan *to, uint64_t *state)
 {
 	to->attempt = draw_number32(state);
@@ -412,7 +428,8 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 	to->together = draw_number32(state);
 	to->shows = draw_number(state);
 	to->alone = draw_number(state);
-	to->rows_of = draw_number32(state);
+	if (draw_coin(state))
+		random_difference(to, state);
 	to->peers = draw_list(&to->peer_count, sizeof(*to->peers), state);
 	for (size_t i = 0; i < to->peer_count; i++) {
 		to->peers[i].member = draw_member(state);

@@ -188,6 +188,14 @@ static const char *spare_differs(const struct plan_spare *a, const struct plan_s
 	return NULL;
 }
 
+static const char *run_differs(const struct plan_run *a, const struct plan_run *b)
+{
+	SAME_NUMBER(fresh);
+	SAME_NUMBER(first);
+	SAME_NUMBER(count);
+	return NULL;
+}
+
 static const char *plan_differs(const struct message_plan *a, const struct message_plan *b)
 {
 	SAME_NUMBER(attempt);
@@ -207,6 +215,10 @@ static const char *plan_differs(const struct message_plan *a, const struct messa
 	SAME_NUMBER(shows);
 	SAME_NUMBER(alone);
 	SAME_NUMBER(rows_of);
+	SAME_EACH(dropped, dropped_count, away_differs);
+	SAME_EACH(runs, run_count, run_differs);
+	SAME_DIGEST(whole);
+	SAME_NUMBER(spared);
 	SAME_EACH(peers, peer_count, plan_peer_differs);
 	SAME_EACH(rows, row_count, row_differs);
 	SAME_NUMBER(hedge_ms);

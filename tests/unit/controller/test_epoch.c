@@ -224,7 +224,7 @@ static void test_epoch__keeps_endpoints_of_pairs_that_are_whole(void **state)
 	epoch_free(&first);
 	assert_int_equal(epoch_rows(second, T0, &message.u.plan, NULL), 0);
 	assert_true(message.u.plan.rows_of == 1 && message.u.plan.peers[0].kept);
-	epoch_leave_out_peers(&message.u.plan);
+	epoch_leave_out_peers(&second->parties[T0], &message.u.plan);
 	assert_int_equal(message.u.plan.peer_count, 0);
 	message_fini(&message);
 	say_kept(second, I0, "new");

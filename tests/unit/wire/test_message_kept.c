@@ -181,34 +181,6 @@ static void test_peers__that_do_not_fit_the_plan_are_refused(void **unused)
 	}
 }
 
-static void test_plan__whose_rows_are_kept_names_the_peers_that_have_changed(void **unused)
-{
-	struct message before =
-		plan_of((struct member[]){T0, T1, I4}, (bool[]){false, false, false}, 3);
-	struct message now = plan_of((struct member[]){T1}, (bool[]){false}, 1);
-	struct message_plan *plan = &now.u.plan;
-	struct error error;
-
-	(void)unused;
-	before.u.plan.attempt = plan->rows_of = 1;
-	plan->attempt = 2;
-	before.u.plan.peers[0].pieces = before.u.plan.peers[0].bytes = 1;
-	before.u.plan.peers[0].lacks = true;
-	before.u.plan.peers[2].copy = COPY_TO; /* once */
-	before.u.plan.rows = calloc(1, sizeof(*before.u.plan.rows));
-	before.u.plan.rows[0] = (struct plan_row){.bytes = 1, .src = {1, {0}, {1}}};
-	before.u.plan.row_count = 1;
-	assert_int_equal(message_plan_complete(plan, &before.u.plan, &error), 0);
-	assert_int_equal(plan->peer_count, 2);
-	assert_int_equal(plan->row_count, 1);
-	assert_true(plan->peers[0].member.rank == 0 && plan->peers[0].kept &&
-		    !plan->peers[0].lacks);
-	assert_int_equal(plan->peers[0].pieces, 1);
-	assert_true(plan->peers[1].member.rank == 1 && !plan->peers[1].kept);
-	message_fini(&before);
-	message_fini(&now);
-}
-
 static void test_memory__that_is_not_there_is_an_error_and_nothing_is_lost(void **unused)
 {
 	bool over = false;
@@ -216,17 +188,13 @@ static void test_memory__that_is_not_there_is_an_error_and_nothing_is_lost(void 
 	(void)unused;
 	for (long k = 1; !over; k++) {
 		struct pause pause = pause_of();
-		struct message now = plan_of((struct member[]){T1}, (bool[]){false}, 1);
 		struct error error;
 
-		now.u.plan.rows_of = pause.plan.u.plan.attempt = 1;
 		memory_fail_at(k);
-		over = !complete(&pause, &error) &&
-		       !message_plan_complete(&now.u.plan, &pause.plan.u.plan, &error);
+		over = !complete(&pause, &error);
 		memory_fail_at(0);
 		if (!over)
 			assert_int_equal(error.code, ERROR_MEMORY);
-		message_fini(&now);
 		pause_fini(&pause);
 	}
 }
@@ -237,7 +205,6 @@ int main(void)
 		cmocka_unit_test(test_peer__that_is_kept_is_what_it_was_with_what_has_changed),
 		cmocka_unit_test(test_peer__that_is_kept_need_not_be_named),
 		cmocka_unit_test(test_peers__that_do_not_fit_the_plan_are_refused),
-		cmocka_unit_test(test_plan__whose_rows_are_kept_names_the_peers_that_have_changed),
 		cmocka_unit_test(test_memory__that_is_not_there_is_an_error_and_nothing_is_lost),
 	};
 

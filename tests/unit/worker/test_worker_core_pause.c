@@ -101,7 +101,7 @@ static void test_next_plan__whose_rows_are_of_a_plan_that_is_not_here_fails(void
 	receive(bench, message);
 	assert_int_equal(state_of(bench), WORKER_FAILED);
 	assert_non_null(strstr(sent(bench, MESSAGE_FAILURE)->u.failure.text,
-			       "those of attempt 2; this worker has the plan of attempt 1"));
+			       "that of attempt 2; this worker has the plan of attempt 1"));
 }
 
 static void test_next_plan__waits_for_who_is_gone_to_be_said(void **state)
