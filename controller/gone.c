@@ -15,6 +15,8 @@
  */
 #include "controller/state.h"
 
+#include "base/compare.h"
+
 #include <stdio.h>
 
 uint32_t gone_count(const struct controller *controller, struct member first)
@@ -223,14 +225,41 @@ bool gone_makes_room(struct controller *controller, struct slot *slot)
 	return true;
 }
 
+static int compare_members(const void *a, const void *b)
+{
+	return member_compare(&((const struct members *)a)->first,
+			      &((const struct members *)b)->first);
+}
+
+/* Those that follow each other are one item: of all that may come some day most have not. */
+static size_t join(struct members *away, size_t count)
+{
+	size_t last = 0;
+
+	for (size_t i = 1; i < count; i++) {
+		if (away[i].first.role == away[last].first.role &&
+		    away[i].first.rank == away[last].first.rank + away[last].count)
+			away[last].count += away[i].count;
+		else
+			away[++last] = away[i];
+	}
+	return count ? last + 1 : 0;
+}
+
 int gone_away(const struct controller *controller, struct message_plan *plan)
 {
 	plan->away = memory_zalloc(controller->departures.count, sizeof(*plan->away));
 	if (!plan->away)
 		return -ERROR_MEMORY;
-	for (size_t i = 0; i < controller->departures.count; i++)
+	for (size_t i = 0; i < controller->departures.count; i++) {
+		struct member first = controller->departures.items[i].first;
+
 		if (!controller->departures.items[i].back)
-			plan->away[plan->away_count++] = controller->departures.items[i].first;
+			plan->away[plan->away_count++] =
+				(struct members){first, gone_count(controller, first)};
+	}
+	sort_items(plan->away, plan->away_count, compare_members);
+	plan->away_count = join(plan->away, plan->away_count);
 	return 0;
 }
 

@@ -94,8 +94,7 @@ bool takeover_is_without(const struct controller *controller, const struct slot 
 	const struct message_hello *hello = hello_of(first);
 
 	for (size_t i = 0; i < hello->away_count; i++)
-		if (member_within(slot->who, hello->away[i],
-				  gone_count(controller, hello->away[i])))
+		if (member_within(slot->who, hello->away[i].first, hello->away[i].count))
 			return true;
 	return false;
 }

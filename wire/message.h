@@ -75,6 +75,8 @@ enum message_type {
 	MESSAGE_TYPE_COUNT
 };
 
+/* So many ranks, from that one on. */
+struct members { struct member first; uint32_t count; };
 struct message_hello {
 	enum role role;
 	uint32_t rank;
@@ -87,7 +89,7 @@ struct message_hello {
 	bool follows;              /* .. which was made from the one before it, so its controller alone could make it */
 	bool paused;               /* .. and was asked to stop for another one */
 	bool unconnected;          /* .. or does not yet: it has that one, and is not connected */
-	struct member *away;       /* who was when it was made: the first rank of each */
+	struct members *away;      /* who was when it was made */
 	size_t away_count;
 };
 
@@ -229,7 +231,7 @@ struct message_plan {
 	bool continues;            /* who is lost ends nobody else's work: --on-loss continue */
 	uint32_t update_timeout_ms;
 	uint32_t gone;             /* how many times an engine or a trainer had left before it was made, */
-	struct member *away;       /* and which are not back: the first rank of each */
+	struct members *away;      /* and who is not back, in order; engines that have yet to come are among them */
 	size_t away_count;
 	uint64_t next;             /* the version that trainers are about to begin; 0: any. To a rank that lacks it: `repeat`, if any */
 	uint64_t copy;             /* the last version, which ranks that show it send to those that lack it, before they accept the

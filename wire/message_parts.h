@@ -23,7 +23,8 @@ frame_check message_gone_check, message_pause_check, message_paused_check, messa
 extern const struct codec_record message_hello_record, message_declare_record,
 	message_attempt_record, message_failure_record, message_leave_record,
 	message_heartbeat_record, message_welcome_record, message_refuse_record,
-	message_drop_record, message_gone_record, message_pause_record, message_paused_record, message_want_record, message_lost_record, message_member_record;
+	message_drop_record, message_gone_record, message_pause_record, message_paused_record, message_want_record, message_lost_record, message_member_record,
+	message_members_record;
 
 /* message_status.c */
 extern const struct codec_record message_activity_record, message_ask_record, message_report_record;

@@ -7,7 +7,7 @@
  *    "shows":0, "alone":0, "rows_of":0, "peers":[..], "dropped":[], "rows":[..], "runs":[], "whole":bin16, "spared":false, "hedge_ms":0,
  *    "stands_for":0, "spares":[..], "spare_rows":[..]}
  *
- *   away   [[role, rank], ..]
+ *   away   [[[role, rank], count], ..]; dropped [[role, rank], ..]
  *   peers  [[[role, rank], host, bytes, pieces, transport, lacks, delta, copy, kept, stand_in], ..]
  *   spares [[[role, rank], bytes, pieces], ..]; spare_rows as rows, of those
  *   rows   [[peer, ordinal, tensor, param, how, [lo0, hi0, lo1, hi1, ..], offset, bytes], ..]
@@ -16,7 +16,7 @@
  *          and where the bytes are no copy, or no one run of the parameter's: [.., bytes, transform, scales, to, run_bytes,
  *          stride_bytes]
  *
- * With rows_of it is told by what differs from that attempt's plan (message_rows.c): runs [[fresh, first, count], ..], dropped as away.
+ * With rows_of it is told by what differs from that attempt's plan (message_rows.c): runs [[fresh, first, count], ..].
  */
 #include "wire/message_parts.h"
 
@@ -92,7 +92,7 @@ static const struct codec_field plan_fields[] = {
 	FIELD_BOOL(struct message_plan, continues),
 	FIELD_U32(struct message_plan, update_timeout_ms, UINT32_MAX),
 	FIELD_U32(struct message_plan, gone, UINT32_MAX),
-	FIELD_LIST(struct message_plan, away, away_count, struct member, message_member_record,
+	FIELD_LIST(struct message_plan, away, away_count, struct members, message_members_record,
 		   LIMIT_RANKS),
 	FIELD_U64(struct message_plan, next),
 	FIELD_U64(struct message_plan, copy),

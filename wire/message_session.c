@@ -17,8 +17,15 @@ static const struct codec_field member_fields[] = {
 };
 const struct codec_record message_member_record = {CODEC_RECORD_OF(struct member, member_fields)};
 
+static const struct codec_field members_fields[] = {
+	FIELD_RECORD(struct members, first, struct member, message_member_record),
+	FIELD_U32(struct members, count, LIMIT_RANKS),
+};
+const struct codec_record message_members_record = {
+	CODEC_RECORD_OF(struct members, members_fields)};
+
 /* {"role":0, "rank":3, "incarnation":0x9f.., "host":"n1", "host_id":"5c4e..", "pid":4711, "attempt":0, "plan":bin16,
- *  "follows":false, "away":[[role, rank], ..]} */
+ *  "follows":false, "away":[[[role, rank], count], ..]} */
 static const struct codec_field hello_fields[] = {
 	FIELD_U32(struct message_hello, role, ROLE_COUNT - 1),
 	FIELD_U32(struct message_hello, rank, LIMIT_RANKS - 1),
@@ -31,7 +38,7 @@ static const struct codec_field hello_fields[] = {
 	FIELD_BOOL(struct message_hello, follows),
 	FIELD_BOOL(struct message_hello, paused),
 	FIELD_BOOL(struct message_hello, unconnected),
-	FIELD_LIST(struct message_hello, away, away_count, struct member, message_member_record,
+	FIELD_LIST(struct message_hello, away, away_count, struct members, message_members_record,
 		   LIMIT_RANKS),
 };
 MESSAGE_RECORD(hello);

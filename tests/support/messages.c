@@ -421,7 +421,8 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 	to->gone = draw_number32(state);
 	to->away = draw_list(&to->away_count, sizeof(*to->away), state);
 	for (size_t i = 0; i < to->away_count; i++)
-		to->away[i] = draw_member(state);
+		to->away[i] = (struct members){draw_member(state),
+					       (uint32_t)random_below(state, LIMIT_RANKS)};
 	to->next = draw_number(state);
 	to->copy = draw_number(state);
 	to->repeat = draw_number(state);
@@ -469,7 +470,8 @@ static void random_hello(struct message_hello *to, uint64_t *state)
 	to->unconnected = draw_coin(state);
 	to->away = draw_list(&to->away_count, sizeof(*to->away), state);
 	for (size_t i = 0; i < to->away_count; i++)
-		to->away[i] = draw_member(state);
+		to->away[i] = (struct members){draw_member(state),
+					       (uint32_t)random_below(state, LIMIT_RANKS)};
 }
 
 static void random_declare(struct message_declare *to, uint64_t *state)

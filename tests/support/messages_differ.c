@@ -172,7 +172,15 @@ static const char *row_differs(const struct plan_row *a, const struct plan_row *
 	return NULL;
 }
 
-static const char *away_differs(const struct member *a, const struct member *b)
+static const char *away_differs(const struct members *a, const struct members *b)
+{
+	SAME_NUMBER(first.role);
+	SAME_NUMBER(first.rank);
+	SAME_NUMBER(count);
+	return NULL;
+}
+
+static const char *member_differs(const struct member *a, const struct member *b)
 {
 	SAME_NUMBER(role);
 	SAME_NUMBER(rank);
@@ -215,7 +223,7 @@ static const char *plan_differs(const struct message_plan *a, const struct messa
 	SAME_NUMBER(shows);
 	SAME_NUMBER(alone);
 	SAME_NUMBER(rows_of);
-	SAME_EACH(dropped, dropped_count, away_differs);
+	SAME_EACH(dropped, dropped_count, member_differs);
 	SAME_EACH(runs, run_count, run_differs);
 	SAME_DIGEST(whole);
 	SAME_NUMBER(spared);

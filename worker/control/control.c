@@ -42,7 +42,8 @@ static void mark_back(struct control *control, const struct message_plan *plan)
 		bool away = false;
 
 		for (size_t k = 0; k < plan->away_count; k++)
-			away = away || member_within(plan->away[k], gone->first, 1);
+			away = away ||
+			       member_within(gone->first, plan->away[k].first, plan->away[k].count);
 		gone->back = gone->back || !away;
 	}
 	control->gone_before = (uint32_t)control->gone.count;

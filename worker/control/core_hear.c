@@ -40,7 +40,7 @@ static bool asks_other(struct worker_core *core, uint64_t other)
 static bool is_away(const struct message_plan *plan, struct member first)
 {
 	for (size_t i = 0; i < plan->away_count; i++)
-		if (member_within(plan->away[i], first, 1))
+		if (member_within(first, plan->away[i].first, plan->away[i].count))
 			return true;
 	return false;
 }
