@@ -13,7 +13,8 @@ from test_on_loss import INFER, TCP, until
 
 GATHERED, SHARDED = "world=2,source=gathered", "world=2,fsdp=2,source=sharded"  # each holds all; each a part
 WAYS = {"shm": [], "tcp": TCP, "full": ["--replica", "full", "--checksums"], "list": ["--transport", "shm,tcp", "--nic", "lo"]}
-SOME = WAYS if os.environ.get("WEFT_SOAK") else ["shm", "tcp"]
+SOAK = bool(os.environ.get("WEFT_SOAK"))
+SOME = WAYS if SOAK else ["shm", "tcp"]
 UPDATES, GIVEN_UP = 150, 3  # at most, of each loss: the version that it was sending, and what the others begin before they hear of it
 
 
@@ -101,8 +102,8 @@ def test_plan__that_follows_another_moves_what_it_has_to_and_another_controller_
     assert not jobs.leftovers()
 
 
-@pytest.mark.parametrize("inference", [["--shadow"], []], ids=["shadow", "in place"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way, inference", [(way, inference) for k, way in enumerate(WAYS) for i, inference in enumerate((["--shadow"], []))
+                                            if SOAK or (k + i) % 2 == 0])
 def test_version__that_a_lost_trainer_has_not_sent_is_sent_once_more_by_the_others(tmp_path, models, way, inference):
     last = 4
     with jobs.Job(tmp_path, models["qwen2"], "world=3,source=gathered", INFER) as job:
