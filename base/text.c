@@ -46,17 +46,22 @@ void text_add(struct text *text, const char *string)
 	text_add_bytes(text, string, strlen(string));
 }
 
+/* Mostly there is room for it: then it is formatted once. */
 void text_format(struct text *text, const char *format, ...)
 {
+	size_t room = text->data ? text->capacity - text->bytes : 0;
 	va_list args, again;
 	int n;
 
 	va_start(args, format);
 	va_copy(again, args);
-	n = vsnprintf(NULL, 0, format, args);
+	n = vsnprintf(room ? text->data + text->bytes : NULL, room, format, args);
 	if (n >= 0 && reserve(text, (size_t)n)) {
-		vsnprintf(text->data + text->bytes, (size_t)n + 1, format, again);
+		if ((size_t)n >= room)
+			vsnprintf(text->data + text->bytes, (size_t)n + 1, format, again);
 		text->bytes += (size_t)n;
+	} else if (room) {
+		text->data[text->bytes] = '\0';
 	}
 	va_end(again);
 	va_end(args);

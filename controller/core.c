@@ -189,6 +189,7 @@ static int choose_routing(struct controller *controller, struct error *error)
 				  options->commit ? options->commit : COMMIT_DEFAULT, error);
 	if (!rc)
 		rc = choose_on_loss(controller, error);
+	rules->followed = controller->continues;
 	if (!rc)
 		rc = choose_catch_up(controller, error);
 	/* the rows' own names outlive the caller's strings */

@@ -71,6 +71,7 @@ struct epoch {
 	struct party *parties;
 	uint32_t at[LEG_COUNT];       /* parties at each */
 	bool ran;                     /* all were told to go: paths that are not new then have been probed */
+	bool followed;                /* epoch_rules.followed */
 	bool adopted;                 /* its parties ran before it was made: their endpoints were exchanged elsewhere */
 	bool foreign;                 /* .. and by another plan than this one, */
 	uint32_t run_by;              /* of that attempt; 0: nobody runs */
@@ -92,6 +93,7 @@ struct epoch_rules {
 	struct plan_options options;
 	enum commit commit;
 	bool topology_from_workers; /* instead of the options': as they report */
+	bool followed;              /* another plan may take this one's place: what workers have of it is noted */
 	bool hedge;                 /* who is late has another one send its pieces, where one can */
 };
 
@@ -103,7 +105,8 @@ void epoch_add(struct epoch *epoch, struct worker *worker);
 /* The same, of one that has left: `worker` was the last one there. planned: the plan is to be as if it had not. */
 void epoch_add_away(struct epoch *epoch, struct worker *worker, bool planned);
 /* When all are added. before: the one that it follows, whose plan is kept where it can be (routing/plan/keep.h), and is this
- * one where the same is declared by all: NULL: none. Who has rows of it is not to be sent them. Says in the log how many report no NIC, if that counts. */
+ * one where the same is declared by all; NULL: none. Who has rows of it is not to be sent them. Says in the log how many report no
+ * NIC, if that counts. */
 int epoch_plan(struct epoch *epoch, const struct epoch *before, const struct epoch_rules *rules,
 	       struct actions *actions, struct error *error);
 void epoch_free(struct epoch **epoch);

@@ -268,6 +268,7 @@ int epoch_plan(struct epoch *epoch, const struct epoch *before, const struct epo
 	int rc = before ? is_of_the_same(epoch, before, &same) : 0;
 
 	WEFT_ASSERT(!epoch->table);
+	epoch->followed = rules->followed;
 	WEFT_ASSERT_OP(epoch->count, ==, epoch->capacity);
 	if (!rc && before)
 		note_rows(epoch, before);

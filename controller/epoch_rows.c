@@ -295,10 +295,12 @@ static const char *transport_between(const struct epoch *epoch, const struct wor
 }
 
 /* In a pause most have most of them already. A plan that is sent once more is what it was. */
-static int leave_out_rows(struct party *party, struct message_plan *plan)
+static int leave_out_rows(const struct epoch *epoch, struct party *party, struct message_plan *plan)
 {
-	int rc = party->told ? 0 : known_new(&party->told, plan);
+	int rc = 0;
 
+	if (epoch->followed && !party->told)
+		rc = known_new(&party->told, plan);
 	return rc || !party->had ? rc : known_leave_out(party->had, party->told, plan);
 }
 
@@ -352,7 +354,7 @@ int epoch_rows(struct epoch *epoch, uint32_t index, struct message_plan *plan, s
 	if (!rc && party->stands_for)
 		rc = fill_spares(epoch, party, plan, error);
 	if (!rc)
-		rc = leave_out_rows(party, plan);
+		rc = leave_out_rows(epoch, party, plan);
 	memory_free(filling.peer_of);
 	return rc;
 }

@@ -144,22 +144,46 @@ bool gone_may(const struct controller *controller, const struct slot *slot)
 	return !slot->done && !trainer_has_left(controller);
 }
 
-static void tell(struct controller *controller, const struct slot *slot, uint32_t number)
+/* How many are told of at once, from that one on: engines in a row that have yet to come may be thousands, and a worker that is told
+ * of each by itself hears of the last one after many heartbeats. */
+static uint32_t in_a_row(const struct controller *controller, uint32_t from)
 {
-	const struct departure *departure = &controller->departures.items[number - 1];
+	const struct departure *first = &controller->departures.items[from];
+	uint32_t n = 1, ranks = gone_count(controller, first->first);
+
+	while (from + n < controller->departures.count) {
+		const struct departure *next = &first[n];
+
+		if (!first->absent || !next->absent || first->back || next->back ||
+		    next->first.role != first->first.role ||
+		    next->first.rank != first->first.rank + n * ranks)
+			break;
+		n++;
+	}
+	return n;
+}
+
+/* Of `count` departures, the first of which is that one. */
+static void tell(struct controller *controller, const struct slot *slot, uint32_t from,
+		 uint32_t count)
+{
+	const struct departure *departure = &controller->departures.items[from];
 	struct message *message = send_to(controller, slot->peer, MESSAGE_GONE);
 
-	message->u.gone.number = number;
+	message->u.gone.number = from + count;
+	message->u.gone.departures = count;
 	message->u.gone.first = departure->first;
-	message->u.gone.count = gone_count(controller, departure->first);
+	message->u.gone.count = count * gone_count(controller, departure->first);
 	message->u.gone.code = (int)departure->why.code;
 	message->u.gone.text = action_string(controller->actions, departure->why.text);
 }
 
 void gone_tell(struct controller *controller, const struct slot *slot, uint32_t heard)
 {
-	for (uint32_t n = heard; n < controller->departures.count; n++)
-		tell(controller, slot, n + 1);
+	for (uint32_t n = heard, row; n < controller->departures.count; n += row) {
+		row = in_a_row(controller, n);
+		tell(controller, slot, n, row);
+	}
 }
 
 /* One of its ranks hears that its job is over. */
@@ -325,7 +349,7 @@ static void depart(struct controller *controller, const struct departure *depart
 		const struct slot *slot = &members->slots[i];
 
 		if (!is_of(controller, slot, departure->first) && exchange_serves(controller, slot))
-			tell(controller, slot, (uint32_t)controller->departures.count);
+			gone_tell(controller, slot, (uint32_t)controller->departures.count - 1);
 	}
 }
 

@@ -258,9 +258,10 @@ struct message_plan {
 	struct plan_row *spare_rows; /* and these: `peer` is an index into spares, all else as if they were that one's */
 	size_t spare_row_count;
 };
-/* message_rows.c: of all that a worker takes from a plan in another one's place: peers, but for copies, and rows; */
+/* message_rows.c: of all that a worker takes from a plan in another one's place: peers, but for copies, rows, and for whom it stands
+ * in with what that one has; */
 struct digest message_plan_digest(const struct message_plan *plan);
-/* for whom it stands in, and what that one has; */
+/* of that last part alone; */
 struct digest message_spares_digest(const struct message_plan *plan);
 /* a row by itself, wherever it and its peer stand, and whatever its ordinal is. */
 uint64_t message_row_mark(const struct message_plan *plan, const struct plan_row *row);
@@ -274,7 +275,14 @@ int message_peers_complete(struct message_peers *peers, const struct message_pla
 struct peer_endpoints *message_peers_find(const struct message_peers *peers, struct member member);
 /* An engine, or a trainer, has left the job, and the others go on: `count` ranks from the first on, and why. Counted from 1,
  * heard in this order. */
-struct message_gone { uint32_t number, count; struct member first; int code; char *text; };
+struct message_gone {
+	uint32_t number;           /* of the last one that it tells of, */
+	uint32_t departures;       /* of so many; 1, but of those that have yet to come */
+	struct member first;
+	uint32_t count;            /* ranks, of all of them */
+	int code;
+	char *text;
+};
 /* Who has stopped does nothing with its plan any more, and waits for another one. A trainer answers at once how far it is: one
  * that has stopped goes on where another one was ahead. */
 struct message_pause {

@@ -224,6 +224,11 @@ int message_plan_check(const void *body, struct error *error)
 		rc = error_set(
 			error, ERROR_MESSAGE,
 			"rows_of is 0, and runs, dropped or spared say what differs from a plan");
+	if (!rc && plan->spared && (plan->stands_for || plan->spare_count || plan->spare_row_count))
+		rc = error_set(
+			error, ERROR_MESSAGE,
+			"spared says that spares are those of the plan before, and there are %zu, for %u",
+			plan->spare_count, plan->stands_for);
 	if (!rc && plan->spare_count && !plan->stands_for)
 		rc = error_set(error, ERROR_MESSAGE,
 			       "spares has %zu items, and stands_for is 0: nobody is stood in for",

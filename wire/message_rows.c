@@ -73,6 +73,19 @@ uint64_t message_row_mark(const struct message_plan *plan, const struct plan_row
 			  sizeof(*words) * row_words(words, plan->peers[row->peer].member, row));
 }
 
+static void add_spares(struct digest_stream *stream, const struct message_plan *plan)
+{
+	digest_add_u64(stream, plan->stands_for);
+	for (size_t i = 0; i < plan->spare_count; i++) {
+		digest_add_u64(stream, plan->spares[i].member.rank);
+		digest_add_u64(stream, plan->spares[i].bytes);
+		digest_add_u64(stream, plan->spares[i].pieces);
+	}
+	for (size_t i = 0; i < plan->spare_row_count; i++)
+		add_row(stream, plan->spares[plan->spare_rows[i].peer].member,
+			&plan->spare_rows[i]);
+}
+
 /* Copies come and go with a pause. */
 struct digest message_plan_digest(const struct message_plan *plan)
 {
@@ -93,6 +106,7 @@ struct digest message_plan_digest(const struct message_plan *plan)
 	}
 	for (size_t i = 0; i < plan->row_count; i++)
 		add_row(&stream, plan->peers[plan->rows[i].peer].member, &plan->rows[i]);
+	add_spares(&stream, plan);
 	return digest_end(&stream);
 }
 
@@ -101,15 +115,7 @@ struct digest message_spares_digest(const struct message_plan *plan)
 	struct digest_stream stream;
 
 	digest_begin(&stream);
-	digest_add_u64(&stream, plan->stands_for);
-	for (size_t i = 0; i < plan->spare_count; i++) {
-		digest_add_u64(&stream, plan->spares[i].member.rank);
-		digest_add_u64(&stream, plan->spares[i].bytes);
-		digest_add_u64(&stream, plan->spares[i].pieces);
-	}
-	for (size_t i = 0; i < plan->spare_row_count; i++)
-		add_row(&stream, plan->spares[plan->spare_rows[i].peer].member,
-			&plan->spare_rows[i]);
+	add_spares(&stream, plan);
 	return digest_end(&stream);
 }
 
@@ -168,6 +174,9 @@ static int take_peers(struct message_plan *plan, const struct message_plan *from
 			rc = keep_peer(&all[plan->peer_count++], peer, error);
 	}
 	sort_items(all, plan->peer_count, compare_peers);
+	if (!rc && plan->peer_count > LIMIT_PEERS)
+		rc = error_set(error, ERROR_MESSAGE, "%zu peers, and the limit is %u",
+			       plan->peer_count, LIMIT_PEERS);
 	return rc;
 }
 

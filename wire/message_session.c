@@ -217,9 +217,10 @@ static const struct codec_field lost_fields[] = {
 };
 MESSAGE_RECORD(lost);
 
-/* {"number":1, "first":[1, 2], "count":2, "code":131, "text":"inference 3 (pid 4711 on n1) was lost .."} */
+/* {"number":1, "departures":1, "first":[1, 2], "count":2, "code":131, "text":"inference 3 (pid 4711 on n1) was lost .."} */
 static const struct codec_field gone_fields[] = {
 	FIELD_U32(struct message_gone, number, UINT32_MAX),
+	FIELD_U32(struct message_gone, departures, LIMIT_RANKS),
 	FIELD_RECORD(struct message_gone, first, struct member, message_member_record),
 	FIELD_U32(struct message_gone, count, LIMIT_RANKS),
 	FIELD_CODE(struct message_gone, code),
@@ -231,10 +232,12 @@ int message_gone_check(const void *body, struct error *error)
 {
 	const struct message_gone *gone = body;
 
-	if (gone->number && gone->count)
+	if (gone->departures && gone->number >= gone->departures && gone->count)
 		return 0;
-	return error_set(error, ERROR_MESSAGE, "number %u, count %u: neither is ever 0",
-			 gone->number, gone->count);
+	return error_set(
+		error, ERROR_MESSAGE,
+		"number %u, departures %u, count %u: none is ever 0, and number is the last of them",
+		gone->number, gone->departures, gone->count);
 }
 
 static int check_number(uint32_t number, struct error *error)

@@ -397,7 +397,7 @@ static void random_difference(struct message_plan *to, uint64_t *state)
 {
 	to->rows_of = 1 + draw_number32(state) / 2;
 	to->whole = digest(state);
-	to->spared = draw_coin(state);
+	to->spared = !to->stands_for && draw_coin(state);
 	to->dropped = draw_list(&to->dropped_count, sizeof(*to->dropped), state);
 	for (size_t i = 0; i < to->dropped_count; i++)
 		to->dropped[i] = draw_member(state);
@@ -429,8 +429,6 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 	to->together = draw_number32(state);
 	to->shows = draw_number(state);
 	to->alone = draw_number(state);
-	if (draw_coin(state))
-		random_difference(to, state);
 	to->peers = draw_list(&to->peer_count, sizeof(*to->peers), state);
 	for (size_t i = 0; i < to->peer_count; i++) {
 		to->peers[i].member = draw_member(state);
@@ -446,6 +444,8 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 		to->peers[i].stand_in = (uint32_t)random_below(state, LIMIT_RANKS);
 	}
 	random_spares(to, state);
+	if (draw_coin(state))
+		random_difference(to, state);
 	if (to->peer_count == 0)
 		return;
 	to->rows = draw_list(&to->row_count, sizeof(*to->rows), state);
@@ -540,7 +540,9 @@ static void random_small(struct message *message, uint64_t *state)
 		message->u.drop.version = draw_number(state);
 		break;
 	case MESSAGE_GONE:
-		message->u.gone.number = 1 + (uint32_t)random_below(state, 9);
+		message->u.gone.departures = 1 + (uint32_t)random_below(state, 9);
+		message->u.gone.number =
+			message->u.gone.departures + (uint32_t)random_below(state, 9);
 		message->u.gone.first = draw_member(state);
 		message->u.gone.count = 1 + (uint32_t)random_below(state, 64);
 		message->u.gone.code = (int)random_below(state, LIMIT_CODE + 1);

@@ -319,6 +319,7 @@ static const char *small_differs(const struct message *a, const struct message *
 		break;
 	case MESSAGE_GONE:
 		SAME_NUMBER(u.gone.number);
+		SAME_NUMBER(u.gone.departures);
 		SAME_MEMBER(u.gone.first);
 		SAME_NUMBER(u.gone.count);
 		SAME_NUMBER(u.gone.code);

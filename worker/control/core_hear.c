@@ -37,11 +37,15 @@ static bool asks_other(struct worker_core *core, uint64_t other)
 	return true;
 }
 
-static bool is_away(const struct message_plan *plan, struct member first)
+/* All of so many, from that one on. */
+static bool is_away(const struct message_plan *plan, struct member first, uint32_t count)
 {
-	for (size_t i = 0; i < plan->away_count; i++)
-		if (member_within(first, plan->away[i].first, plan->away[i].count))
-			return true;
+	for (size_t i = 0; i < plan->away_count; i++) {
+		struct members away = plan->away[i];
+
+		if (member_within(first, away.first, away.count))
+			return count <= away.count - (first.rank - away.first.rank);
+	}
 	return false;
 }
 
@@ -57,7 +61,7 @@ static void drop_who_left(struct worker_core *core)
 		error_set(&drop.why, ERROR_PEER_LOST,
 			  "the controller before this one had said that it is gone");
 		if (drop.member.role != core->options.hello.role &&
-		    !is_away(&core->plan.u.plan, drop.member) && !array_add(&core->drops, drop))
+		    !is_away(&core->plan.u.plan, drop.member, 1) && !array_add(&core->drops, drop))
 			core->actions->failed = true;
 	}
 	core->left.count = 0;
@@ -348,13 +352,13 @@ static void on_gone(struct worker_core *core, struct message *message)
 	struct action *action;
 	size_t kept = 0;
 
-	if (!goes_on(core) || gone->number != heard_gone(core) + 1)
+	if (!goes_on(core) || gone->number - gone->departures != heard_gone(core))
 		return;
-	if (!array_add(&core->left, (struct left){gone->first, gone->count})) {
+	if (!array_add(&core->left, (struct left){gone->first, gone->count, gone->number})) {
 		core->actions->failed = true;
 		return;
 	}
-	if (is_away(&core->plan.u.plan, gone->first))
+	if (is_away(&core->plan.u.plan, gone->first, gone->count))
 		return; /* another controller tells of all */
 	for (size_t i = 0; i < core->drops.count; i++)
 		if (!hear_is_gone(core, core->drops.items[i].member))

@@ -36,6 +36,7 @@ enum adoption {
 struct left {
 	struct member first;
 	uint32_t count;
+	uint32_t number; /* as many have left by then */
 };
 
 struct worker_core {
@@ -96,7 +97,7 @@ static inline bool have_peers(const struct worker_core *core)
 /* How many engines and trainers it knows to have left. */
 static inline uint32_t heard_gone(const struct worker_core *core)
 {
-	return core->left_before + (uint32_t)core->left.count;
+	return core->left.count ? core->left.items[core->left.count - 1].number : core->left_before;
 }
 
 /* It has a plan, and goes on without those that leave. */

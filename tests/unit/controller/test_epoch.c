@@ -53,6 +53,7 @@ static int set_up_pair(void **state)
 	pair->infer = options.infer;
 	pair->rules.train = &pair->train;
 	pair->rules.infer = &pair->infer;
+	pair->rules.followed = true;
 	assert_int_equal(policy_named(&pair->rules.policy, "", "greedy", NULL), 0);
 	assert_int_equal(order_named(&pair->rules.options.order, "", ORDER_DEFAULT, NULL), 0);
 	*state = pair;

@@ -412,6 +412,7 @@ static void test_gone__is_told_to_the_next_controller(void **state)
 
 	reach_run_of_orphans(bench);
 	gone.u.gone = (struct message_gone){.number = 1,
+					    .departures = 1,
 					    .first = {ROLE_INFERENCE, 2},
 					    .count = 2,
 					    .code = ERROR_PEER_LOST,
@@ -424,6 +425,7 @@ static void test_gone__is_told_to_the_next_controller(void **state)
 	assert_int_equal(sent(bench, MESSAGE_DROP)->u.drop.attempt, 1);
 	gone = from_other(MESSAGE_GONE);
 	gone.u.gone = (struct message_gone){.number = 1,
+					    .departures = 1,
 					    .first = {ROLE_INFERENCE, 2},
 					    .count = 2,
 					    .code = ERROR_PEER_LOST,

@@ -63,7 +63,7 @@ static void test_pause__waits_for_who_is_gone_to_be_said(void **state)
 	pause.u.pause.stop = true;
 	receive(bench, pause);
 	assert_false(asks_to_pause(bench));
-	gone.u.gone.number = gone.u.gone.count = 1;
+	gone.u.gone.number = gone.u.gone.departures = gone.u.gone.count = 1;
 	gone.u.gone.text = memory_string("lost");
 	receive(bench, gone);
 	receive(bench, pause);
@@ -114,7 +114,7 @@ static void test_next_plan__waits_for_who_is_gone_to_be_said(void **state)
 	pause_at(bench, 1, true, 5);
 	receive_next_plan(bench, 2, 1);
 	assert_int_equal(state_of(bench), WORKER_RUN);
-	message.u.gone.number = 1;
+	message.u.gone.number = message.u.gone.departures = 1;
 	message.u.gone.count = 2;
 	message.u.gone.text = memory_string("lost");
 	receive(bench, message);
