@@ -4,6 +4,7 @@
  *
  *   units ──► shares ──► line, cut at each trainer's part of the bound ──► parts ──► units
  *             balanced_share.c   balanced_line.c     balanced_search.c     balanced.c
+ *                                balanced_keep.c
  *
  * A share is the same rows of one tensor for all inference ranks that want exactly those bytes:
  * prepared once, written many times. It is decided as a whole, or cut at rows into parts; so no
@@ -66,6 +67,7 @@ struct balanced {
 	struct bound bound;
 	uint64_t *limit_bytes;   /* what passes each limit, in this plan */
 	ARRAY(struct part) parts;
+	bool kept;               /* they are those of a plan that follows another one */
 };
 
 static inline uint64_t share_bytes(const struct share *share)
@@ -113,6 +115,8 @@ static inline uint64_t pieces_grain(const struct problem *problem,
 int balanced_shares(struct shares *shares, const struct problem *problem,
 		    const struct units *units, struct error *error);
 void balanced_shares_fini(struct shares *shares);
+/* Once there are parts: in their place those of the plan before, as far as can be; or, and `kept` is false, they stay. */
+int balanced_keep(struct balanced *b, const struct table *before, struct error *error);
 /* Fills line, bound and parts. */
 int balanced_lay(struct balanced *b, struct error *error);
 /* Moves and swaps parts, from the limit that is passed longest. */

@@ -258,16 +258,14 @@ static int cut_share(struct cutter *c, uint32_t index, struct error *error)
 	return rc;
 }
 
-int balanced_lay(struct balanced *b, struct error *error)
+static int cut_line(struct balanced *b, struct error *error)
 {
 	uint32_t trainers = b->problem->trainer_count;
 	uint64_t *loads = pool_array(&b->pool, trainers, sizeof(*loads));
 	uint32_t *sets = pool_array(&b->pool, trainers, sizeof(*sets));
 	size_t i = 0, count = b->shares.items.count;
-	int rc = pool_ok(&b->pool) ? make_line(b, error) : no_memory(error);
+	int rc = pool_ok(&b->pool) ? 0 : no_memory(error);
 
-	if (!rc)
-		rc = solve(b, error);
 	for (size_t s = 0; !rc && s < b->bound.share_first[b->units->set_count]; s++) {
 		loads[b->bound.shares[s].trainer] += b->bound.shares[s].bytes;
 		sets[b->bound.shares[s].trainer]++;
@@ -283,5 +281,18 @@ int balanced_lay(struct balanced *b, struct error *error)
 		for (; !rc && i < count && b->shares.items.items[b->line[i]].holders == s; i++)
 			rc = cut_share(&c, b->line[i], error);
 	}
+	return rc;
+}
+
+int balanced_lay(struct balanced *b, struct error *error)
+{
+	int rc = make_line(b, error);
+
+	if (!rc)
+		rc = solve(b, error);
+	if (!rc)
+		rc = cut_line(b, error);
+	if (!rc && b->options->before)
+		rc = balanced_keep(b, b->options->before, error);
 	return rc;
 }

@@ -9,6 +9,7 @@
 
 #include "base/compare.h"
 #include "base/memory.h"
+#include "routing/plan/keep.h"
 #include "routing/plan/maxflow.h"
 #include <stdlib.h>
 
@@ -195,7 +196,9 @@ static bool step(struct search *s)
 int balanced_search(struct balanced *b, struct error *error)
 {
 	uint64_t bytes = b->bound.bytes;
-	struct search s = {.b = b, .enough = {bytes + bytes / 200, b->bound.rate}};
+	/* what a plan that follows another one may have too much is not worth a move */
+	struct search s = {.b = b,
+			   .enough = {bytes + bytes / (b->kept ? KEEP_SLACK : 200), b->bound.rate}};
 
 	b->limit_bytes = pool_array(&b->pool, b->limits.count, sizeof(*b->limit_bytes));
 	if (!b->limit_bytes)

@@ -11,6 +11,8 @@
  *                                                    not too much to give, until it is within the slack
  *
  * Where that does not do, since who has too much shares no holder with who has little, the plan is the one from the beginning.
+ *
+ * This is for policies that give away whole units. The one that cuts them has its own (balanced_keep.c).
  */
 #ifndef ROUTING_PLAN_KEEP_H
 #define ROUTING_PLAN_KEEP_H

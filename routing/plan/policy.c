@@ -7,7 +7,7 @@
 static const struct policy policies[] = {
 	{"greedy",
 	 "each pair goes to the holder with the fewest bytes so far, the lowest rank on a tie",
-	 .assign = greedy_assign, .keeps = true},
+	 .assign = greedy_assign, .keeps = KEEPS_UNITS},
 	{"round-robin",
 	 "each inference rank goes to one holder in turn, keeping equal engine ranks together",
 	 .assign = round_robin_assign},
@@ -21,11 +21,11 @@ static const struct policy policies[] = {
 	{"modulo", "inference rank r goes to holder number r % holders", .assign = modulo_assign},
 	{"hash", "each tensor goes to holder number crc32(name) % holders", .assign = hash_assign},
 	{"lpt", "as greedy, but the largest pairs are decided first", .assign = lpt_assign,
-	 .keeps = true},
+	 .keeps = KEEPS_UNITS},
 	{"balanced",
 	 "what ranks want alike is one share, sent by one trainer; shares are laid side by side and cut "
 	 "at rows where each trainer's part of the best possible plan ends",
-	 .assign = balanced_assign, .limits_sessions = true},
+	 .assign = balanced_assign, .limits_sessions = true, .keeps = KEEPS_PARTS},
 };
 
 const struct policy *policy_find(const char *name)

@@ -4,6 +4,7 @@
 #include "base/array.h"
 #include "base/assert.h"
 #include "routing/plan/keep.h"
+#include "routing/plan/sent.h"
 #include "routing/plan/path.h"
 #include "routing/plan/order.h"
 #include <endian.h>
@@ -110,6 +111,18 @@ int plan_options_check(const struct policy *policy, const struct plan_options *o
 		options->sessions_max, policy->name);
 }
 
+static int count_moved(struct table *table, const struct units *units, const uint32_t *trainer,
+		       const struct table *before, struct error *error)
+{
+	struct sent *sent;
+	int rc = sent_new(&sent, before, table->problem, error);
+
+	if (!rc)
+		sent_moved(sent, units, trainer, true, &table->moved);
+	sent_free(&sent);
+	return rc;
+}
+
 static int decide(struct table *table, struct units *units, uint32_t **trainer,
 		  const struct policy *policy, const struct plan_options *options,
 		  struct error *error)
@@ -123,9 +136,17 @@ static int decide(struct table *table, struct units *units, uint32_t **trainer,
 	if (!*trainer)
 		return memory_error(error, "planning routes", units->count * sizeof(**trainer));
 	rc = policy->assign(problem, options, units, trainer, error);
-	if (rc || !options->before || !policy->keeps)
+	if (rc || !options->before || options->sessions_max)
 		return rc;
-	return keep_assign(options->before, problem, units, *trainer, &table->moved, error);
+	switch (policy->keeps) {
+	case KEEPS_UNITS:
+		return keep_assign(options->before, problem, units, *trainer, &table->moved, error);
+	case KEEPS_PARTS:
+		return count_moved(table, units, *trainer, options->before, error);
+	case KEEPS_NOTHING:
+		break;
+	}
+	return 0;
 }
 
 static int fill(struct table *table, const struct units *units, const uint32_t *trainer,

@@ -54,7 +54,7 @@ struct plan_options {
 	const struct topology *topology; /* borrowed by the table; NULL: flat */
 	const struct order *order;       /* NULL: ORDER_DEFAULT */
 	uint32_t sessions_max;           /* inference ranks one trainer may write to; 0: any */
-	const struct table *before;      /* the plan that this one follows, of which policies that can keep what they can (keep.h); NULL: none */
+	const struct table *before;      /* the plan that this one follows, of which policies that can keep what they can; NULL: none */
 	struct explain *explain;         /* NULL: not asked (explain.h) */
 };
 
@@ -66,12 +66,18 @@ struct plan_options {
 typedef int policy_assign(const struct problem *problem, const struct plan_options *options,
 			  struct units *units, uint32_t **trainer, struct error *error);
 
+enum policy_keeps {
+	KEEPS_NOTHING,        /* it decides by a rule that knows nothing of balance */
+	KEEPS_UNITS,          /* it balances bytes of whole units: keep.h */
+	KEEPS_PARTS           /* it cuts them, and keeps by itself what it can of options->before, but for sessions_max */
+};
+
 struct policy {
 	const char *name;
 	const char *rule;  /* one sentence, for --help and dumps */
 	policy_assign *assign;
 	bool limits_sessions; /* obeys sessions_max; others refuse it (ERROR_USAGE) */
-	bool keeps;           /* balances bytes of whole units, so a plan that follows another one may keep its routes */
+	enum policy_keeps keeps; /* what a plan that follows another one keeps of its routes */
 };
 
 #define POLICY_DEFAULT "greedy"

@@ -210,8 +210,19 @@ def test_churn__plans_and_times_an_update_after_each_change():
 
 
 def test_churn__of_policies_that_keep_nothing_is_a_plan_from_the_beginning_each_time():
-    everybody, lost, again = simulate(*JOB, "--policy", "balanced", "--churn=-trainer=1,+trainer=1")["churn"]
+    everybody, lost, again = simulate(*JOB, "--policy", "round-robin", "--churn=-trainer=1,+trainer=1")["churn"]
     assert {**again, "change": "", "moved_bytes": 0} == everybody and lost["moved_bytes"] > 0
+
+
+def test_churn__of_a_policy_that_cuts_moves_what_the_lost_one_sent_and_back():
+    job = ("--model", "Qwen3-30B-A3B", "--train", "world=16", "--infer", "engines=2,tp=8,ep=8", "--policy", "balanced")
+    everybody, lost, gone, back, again = simulate(*job, "--churn=-trainer=3,-engine=1,+engine=1,+trainer=3")["churn"]
+    part = everybody["bytes"] / 16
+    assert 0.95 * part < lost["moved_bytes"] < 1.05 * part and lost["imbalance"] < 1.011
+    assert gone["moved_bytes"] == back["moved_bytes"] == 0 and gone["imbalance"] < 1.011
+    assert 0.8 * part < again["moved_bytes"] < 1.01 * part
+    assert again["largest_bytes"] <= everybody["largest_bytes"] * 1.0101
+    assert again["makespan_seconds"] < everybody["makespan_seconds"] * 1.1 and again["routes"] < everybody["routes"] * 1.01
 
 
 def test_churn__of_a_dump_is_that_of_its_plan(tmp_path):

@@ -208,7 +208,7 @@ static void test_plan__that_cannot_be_made_even_is_one_from_the_beginning(void *
 static void test_policies__that_decide_by_a_rule_of_their_own_keep_nothing(void **state)
 {
 	bool away[JOB_RANKS_MAX] = {[2] = true};
-	static const char *const names[] = {"round-robin", "modulo", "hash", "balanced"};
+	static const char *const names[] = {"round-robin", "modulo", "hash"};
 	struct some all, three, fresh;
 	struct job job;
 
@@ -221,6 +221,155 @@ static void test_policies__that_decide_by_a_rule_of_their_own_keep_nothing(void 
 		assert_true(digest_equal(three.table->digest, fresh.table->digest));
 		assert_false(three.table->moved.follows);
 		some_fini(&fresh);
+		some_fini(&three);
+		some_fini(&all);
+	}
+	job_fini(&job);
+}
+
+/* ---- that cuts units ---- */
+
+/* Trainers that all hold all of `tensors` tensors of 1,000 rows of 40 bytes, which two ranks want. */
+static void job_of_rows(struct job *job, uint32_t trainers, uint32_t tensors)
+{
+	char name[16], param[16];
+
+	job_init(job, trainers, 2);
+	job->ranks_per_engine = 1;
+	for (uint32_t i = 0; i < tensors; i++) {
+		snprintf(name, sizeof(name), "t%02u", i);
+		snprintf(param, sizeof(param), "p%02u", i);
+		for (uint32_t t = 0; t < trainers; t++)
+			job_hold(job, t, name, i, 1000, 10, 0, 1000);
+		for (uint32_t rank = 0; rank < 2; rank++)
+			job_want(job, rank, param, name, 1000, 10, 0, 1000, 0, 10);
+	}
+	job_build(job);
+}
+
+enum { ALL = 7 * 1000 * 40 * 2 };
+
+/* No more than a hundredth, and a row, beside what each has of all. */
+static void assert_even(const struct table *table, uint32_t trainers)
+{
+	assert_in_range(largest_load(table), ALL / trainers,
+			ALL / trainers + ALL / trainers / KEEP_SLACK + 80);
+}
+
+static void test_balanced__without_a_trainer_and_with_it_again_moves_its_part_alone(void **state)
+{
+	bool away[JOB_RANKS_MAX] = {[2] = true};
+	struct some plans[4];
+	struct job job;
+
+	(void)state;
+	job_of_rows(&job, 4, 7);
+	assert_int_equal(some_plan(&plans[0], &job, everybody, everybody, "balanced", NULL), 0);
+	assert_false(plans[0].table->moved.follows);
+	assert_even(plans[0].table, 4);
+	for (int i = 1; i < 4; i++)
+		assert_int_equal(some_plan(&plans[i], &job, i == 3 ? everybody : away, everybody,
+					   "balanced", plans[i - 1].table),
+				 0);
+	assert_true(plans[1].table->moved.follows);
+	assert_even(plans[1].table, 3);
+	assert_int_equal(plans[1].table->moved.bytes, load_of(plans[0].table, 2));
+	/* and when nothing changes nothing moves */
+	assert_int_equal(plans[2].table->moved.routes, 0);
+	assert_true(digest_equal(plans[2].table->digest, plans[1].table->digest));
+	assert_even(plans[3].table, 4);
+	assert_int_equal(plans[3].table->moved.bytes, load_of(plans[3].table, 2));
+	for (int i = 0; i < 4; i++)
+		some_fini(&plans[i]);
+	job_fini(&job);
+}
+
+/* It is sent each row by who sends it to the others: no trainer prepares more than before. */
+static void test_balanced__with_an_engine_more_moves_nothing(void **state)
+{
+	struct job job;
+
+	(void)state;
+	job_of_rows(&job, 4, 7);
+	for (uint32_t last = 0; last < 2; last++) {
+		bool away[JOB_RANKS_MAX] = {0};
+		struct some both, one;
+
+		away[last] = true;
+		assert_int_equal(some_plan(&one, &job, everybody, away, "balanced", NULL), 0);
+		assert_int_equal(
+			some_plan(&both, &job, everybody, everybody, "balanced", one.table), 0);
+		assert_int_equal(both.table->moved.routes, 0);
+		assert_even(both.table, 4);
+		assert_int_equal(both.table->route_count, 2 * one.table->route_count);
+		some_fini(&both);
+		some_fini(&one);
+	}
+	job_fini(&job);
+}
+
+/* Each change leaves borders; when there are too many the plan is one from the beginning. */
+static void test_balanced__after_many_changes_is_not_cut_into_many_parts(void **state)
+{
+	struct dice dice = dice_seeded("keep balanced");
+	bool away[JOB_RANKS_MAX] = {0};
+	struct some last, next;
+	struct job job;
+	size_t most = 0, kept = 0;
+	uint32_t here = 6;
+
+	(void)state;
+	job_of_rows(&job, 6, 7);
+	assert_int_equal(some_plan(&last, &job, away, everybody, "balanced", NULL), 0);
+	for (int i = 0; i < 300; i++) {
+		uint32_t who = dice_below(&dice, 6);
+
+		if (here == 1 && !away[who])
+			continue;
+		here += away[who] ? 1 : -1;
+		away[who] = !away[who];
+		assert_int_equal(some_plan(&next, &job, away, everybody, "balanced", last.table),
+				 0);
+		assert_even(next.table, here);
+		most = next.table->route_count > most ? next.table->route_count : most;
+		kept += next.table->moved.bytes <= ALL / 2;
+		some_fini(&last);
+		last = next;
+	}
+	assert_true(most <= 2 * 4 * (7 + 6) && kept > 150);
+	some_fini(&last);
+	job_fini(&job);
+}
+
+/* ---- what fails ---- */
+
+static void test_memory__that_is_not_there_is_an_error_and_nothing_is_lost(void **state)
+{
+	static const char *const policies[] = {"greedy", "balanced"};
+	bool away[JOB_RANKS_MAX] = {[2] = true};
+	struct some all, three;
+	struct job job;
+
+	(void)state;
+	job_of_rows(&job, 4, 7);
+	for (size_t i = 0; i < ARRAY_SIZE(policies); i++) {
+		struct plan_options options = {0};
+		struct table *table;
+		struct error error;
+		int rc = 1;
+
+		assert_int_equal(some_plan(&all, &job, everybody, everybody, policies[i], NULL), 0);
+		assert_int_equal(some_plan(&three, &job, away, everybody, policies[i], NULL), 0);
+		options.before = all.table;
+		for (uint64_t k = 1; rc; k++) {
+			memory_fail_at(k);
+			rc = table_plan(&table, three.problem, policy_find(policies[i]), &options,
+					&error);
+			memory_fail_at(0);
+			assert_true(rc == 0 || (rc == -ERROR_MEMORY && !table));
+		}
+		assert_true(table->moved.follows);
+		table_free(&table);
 		some_fini(&three);
 		some_fini(&all);
 	}
@@ -260,6 +409,33 @@ static const struct route *route_before(const struct table *before, const struct
 			found = other;
 	}
 	return found;
+}
+
+/* Of the largest row of a tensor to all ranks: so exactly can a plan that cuts at rows be even. */
+static uint64_t largest_row(const struct table *table)
+{
+	uint64_t most = 0;
+
+	for (size_t r = 0; r < table->route_count; r++) {
+		const struct box *src = first_box(table, &table->routes[r]);
+		uint64_t rows = src->dims ? src->hi[0] - src->lo[0] : 1;
+		uint64_t bytes =
+			table->pieces[table->routes[r].piece_first].bytes / (rows ? rows : 1);
+
+		most = bytes > most ? bytes : most;
+	}
+	return most * table->problem->inference_count;
+}
+
+static void check_even(const struct table *kept, const struct table *fresh)
+{
+	uint64_t most = largest_load(fresh);
+
+	assert_true(kept->moved.follows && !fresh->moved.follows);
+	if (largest_load(kept) > most + most / KEEP_SLACK + 2 * largest_row(kept))
+		fail_msg("%llu bytes, and %llu from the beginning; rows of %llu",
+			 (unsigned long long)largest_load(kept), (unsigned long long)most,
+			 (unsigned long long)largest_row(kept));
 }
 
 static bool same_routes(const struct table *a, const struct table *b)
@@ -330,13 +506,13 @@ static bool change(struct some *next, struct some *fresh, struct job *job,
 static void
 test_random_jobs__keep_what_they_can_and_are_as_even_as_a_plan_from_the_beginning(void **state)
 {
-	static const char *const policies[] = {"greedy", "lpt"};
+	static const char *const policies[] = {"greedy", "lpt", "balanced"};
 	struct dice dice = dice_seeded("keep");
 	size_t plans = 0, from_the_beginning = 0;
 
 	(void)state;
 	for (int i = 0; i < RANDOM_JOBS; i++) {
-		const char *policy = policies[i % 2];
+		const char *policy = policies[i % 3];
 		bool away[2][JOB_RANKS_MAX] = {0};
 		struct some last, next, fresh;
 		struct job job;
@@ -346,7 +522,10 @@ test_random_jobs__keep_what_they_can_and_are_as_even_as_a_plan_from_the_beginnin
 		for (int step = 0; step < 6; step++) {
 			if (!change(&next, &fresh, &job, away, policy, last.table, &dice))
 				continue;
-			check_kept(last.table, next.table, fresh.table);
+			if (i % 3 == 2)
+				check_even(next.table, fresh.table);
+			else
+				check_kept(last.table, next.table, fresh.table);
 			plans++;
 			from_the_beginning += same_routes(next.table, fresh.table);
 			some_fini(&fresh);
@@ -370,6 +549,11 @@ int main(void)
 		cmocka_unit_test(test_plan__with_an_engine_more_moves_nothing),
 		cmocka_unit_test(test_plan__that_cannot_be_made_even_is_one_from_the_beginning),
 		cmocka_unit_test(test_policies__that_decide_by_a_rule_of_their_own_keep_nothing),
+		cmocka_unit_test(
+			test_balanced__without_a_trainer_and_with_it_again_moves_its_part_alone),
+		cmocka_unit_test(test_balanced__with_an_engine_more_moves_nothing),
+		cmocka_unit_test(test_balanced__after_many_changes_is_not_cut_into_many_parts),
+		cmocka_unit_test(test_memory__that_is_not_there_is_an_error_and_nothing_is_lost),
 		cmocka_unit_test(
 			test_random_jobs__keep_what_they_can_and_are_as_even_as_a_plan_from_the_beginning),
 	};
