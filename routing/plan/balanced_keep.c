@@ -8,7 +8,8 @@
  *   parts         [ 0          )[ 1      )[0  )[1 )[3         )
  *
  * Who has too much gives away first what a plan from the beginning gives somebody else, and that one gets it: so where 2 comes back it
- * gets what it had, and many changes leave few small parts. With too many of them the plan is one from the beginning.
+ * gets what it had, and many changes leave few small parts. With too many of them, or where no less moves than in a plan from the
+ * beginning, it is that.
  */
 #include "routing/plan/balanced.h"
 
@@ -35,6 +36,8 @@ struct keeper {
 	ARRAY(struct part) fresh; /* of a plan from the beginning */
 	size_t *fresh_first;	  /* by share: into them */
 	ARRAY(struct rows) rows;  /* of this set */
+	uint64_t moved,
+		fresh_moved; /* bytes that others send than before, here and in a plan from the beginning */
 };
 
 static int no_memory(struct error *error)
@@ -44,18 +47,16 @@ static int no_memory(struct error *error)
 
 /* ---- who keeps what ---- */
 
-/* A rank that has been sent what the share's ranks want; SENT_BY_NOBODY: none. */
+/* A rank that has been sent these rows: the share's first one, or one that wants the same of everything, or any; SENT_BY_NOBODY: none.
+ * An engine that has just come may have the lowest ranks, and a layout that nobody else has. */
 static uint32_t rank_before(const struct keeper *k, const struct share *share)
 {
-	const struct units *units = k->b->units;
-	uint32_t first = share->first_target;
+	uint64_t until;
 
-	if (sent_any(k->sent, share->tensor, first))
-		return first;
-	for (uint32_t r = 0; r < k->b->problem->inference_count; r++)
-		if (units->kind[r] == units->kind[first] && sent_any(k->sent, share->tensor, r))
-			return r;
-	return SENT_BY_NOBODY;
+	if (sent_row(k->sent, share->tensor, share->first_target, share->lo, NULL, &until) !=
+	    SENT_BY_NOBODY)
+		return share->first_target;
+	return sent_rank(k->sent, share->tensor, share->lo, k->b->units->kind, share->first_target);
 }
 
 static uint64_t row_up(const struct share *share, uint64_t row)
@@ -146,8 +147,8 @@ static uint32_t roomiest(const struct keeper *k, uint32_t set)
 	for (size_t s = bound->share_first[set]; s < bound->share_first[set + 1]; s++) {
 		uint32_t trainer = bound->shares[s].trainer;
 
-		if (best == SENT_BY_NOBODY ||
-		    k->room[trainer] + k->slack[trainer] > k->room[best] + k->slack[best])
+		if (best == SENT_BY_NOBODY || k->room[trainer] > k->room[best] ||
+		    (k->room[trainer] == k->room[best] && k->slack[trainer] > k->slack[best]))
 			best = trainer;
 	}
 	return best;
@@ -207,6 +208,20 @@ static int give(struct keeper *k, const struct rows *rows, struct error *error)
 
 /* ---- all of it ---- */
 
+static void count_moved(struct keeper *k)
+{
+	for (size_t i = 0; i < k->rows.count; i++) {
+		const struct rows *rows = &k->rows.items[i];
+		const struct share *share = &k->b->shares.items.items[rows->share];
+		uint64_t each = share->row_bytes * share->targets;
+
+		if (rows->before == SENT_BY_NOBODY)
+			continue;
+		k->moved += (rows->hi - rows->kept) * each;
+		k->fresh_moved += rows->before != rows->fresh ? (rows->hi - rows->lo) * each : 0;
+	}
+}
+
 static int keep_set(struct keeper *k, uint32_t set, size_t first, size_t end, struct error *error)
 {
 	const struct bound *bound = &k->b->bound;
@@ -222,6 +237,7 @@ static int keep_set(struct keeper *k, uint32_t set, size_t first, size_t end, st
 		rc = find_rows(k, k->b->line[i], error);
 	keep_rows(k, true);
 	keep_rows(k, false);
+	count_moved(k);
 	for (size_t i = 0; i < k->rows.count && !rc; i++) {
 		const struct rows *rows = &k->rows.items[i];
 
@@ -306,7 +322,7 @@ int balanced_keep(struct balanced *b, const struct table *before, struct error *
 	set_fresh_aside(&k);
 	rc = keep_sets(&k, error);
 	most = PARTS_MAX * (shares + b->bound.share_first[b->units->set_count]);
-	b->kept = !rc && b->parts.count <= most;
+	b->kept = !rc && b->parts.count <= most && (k.moved < k.fresh_moved || k.fresh_moved == 0);
 	if (!b->kept)
 		take_fresh(&k);
 	sent_free(&k.sent);

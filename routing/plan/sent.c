@@ -84,6 +84,17 @@ static int by_place(const void *x, const void *y, void *context)
 	return compare_places(&a, &b) ?: compare_u64(i, j);
 }
 
+/* As a table mostly has them. */
+static bool in_order(const struct sent *sent)
+{
+	size_t r = 1;
+
+	while (r < sent->before->route_count &&
+	       by_place(&sent->routes[r - 1], &sent->routes[r], (void *)sent->before) <= 0)
+		r++;
+	return r >= sent->before->route_count;
+}
+
 static void find_rows(struct sent *sent)
 {
 	const struct table *before = sent->before;
@@ -123,7 +134,9 @@ int sent_new(struct sent **out, const struct table *before, const struct problem
 	}
 	for (uint32_t r = 0; r < before->route_count; r++)
 		sent->routes[r] = r;
-	qsort_r(sent->routes, before->route_count, sizeof(*sent->routes), by_place, (void *)before);
+	if (!in_order(sent))
+		qsort_r(sent->routes, before->route_count, sizeof(*sent->routes), by_place,
+			(void *)before);
 	find_rows(sent);
 	return 0;
 }
@@ -190,12 +203,29 @@ uint32_t sent_unit(const struct sent *sent, const struct units *units, const str
 	return found ? found->trainer : SENT_BY_NOBODY;
 }
 
-bool sent_any(const struct sent *sent, uint32_t tensor, uint32_t inference)
+uint32_t sent_rank(const struct sent *sent, uint32_t tensor, uint64_t row, const uint32_t *kind,
+		   uint32_t like)
 {
-	struct place place = {sent->tensor_before[tensor], inference, NULL};
+	struct place place = {sent->tensor_before[tensor], 0, NULL};
+	uint32_t found = SENT_BY_NOBODY;
 
-	return place.tensor != SENT_BY_NOBODY &&
-	       route_at(sent, find_place(sent, place), place.tensor, inference);
+	if (place.tensor == SENT_BY_NOBODY)
+		return SENT_BY_NOBODY;
+	for (size_t at = find_place(sent, place); at < sent->before->route_count; at++) {
+		const struct route *route = &sent->before->routes[sent->routes[at]];
+		struct rows rows = sent->rows[sent->routes[at]];
+
+		if (route->tensor != place.tensor)
+			break;
+		if (row < rows.lo || row >= rows.hi ||
+		    route->inference >= sent->problem->inference_count)
+			continue;
+		if (kind[route->inference] == kind[like])
+			return route->inference;
+		if (found == SENT_BY_NOBODY)
+			found = route->inference;
+	}
+	return found;
 }
 
 uint32_t sent_row(const struct sent *sent, uint32_t tensor, uint32_t inference, uint64_t row,
@@ -223,11 +253,28 @@ uint32_t sent_row(const struct sent *sent, uint32_t tensor, uint32_t inference, 
 	return SENT_BY_NOBODY;
 }
 
+/* Of rows of the unit, but for holes between its pieces. */
+static uint64_t bytes_of(const struct sent *sent, const struct units *units,
+			 const struct unit *unit, uint64_t lo, uint64_t hi)
+{
+	const struct problem *problem = sent->problem;
+	const struct problem_layout *layout =
+		&problem->layouts[problem->inference_layout[unit->inference]];
+	struct piece piece;
+	uint64_t bytes = 0;
+
+	for (uint32_t p = layout->pieces_of[unit->tensor]; p < layout->pieces_of[unit->tensor + 1];
+	     p++)
+		if (unit_cut(units, unit, lo, hi, &layout->pieces[p], &piece))
+			bytes += piece.bytes;
+	return bytes;
+}
+
 /* Of its bytes, those of rows that others sent. What takes some columns of its rows is looked at as a whole. */
 static uint64_t moved_bytes(const struct sent *sent, const struct units *units,
 			    const struct unit *unit, uint32_t trainer, bool cut)
 {
-	uint64_t rows = unit->hi - unit->lo, moved = 0, until;
+	uint64_t moved = 0, until;
 	uint32_t before;
 
 	if (!cut || unit->cell != UNIT_FULL) {
@@ -238,9 +285,9 @@ static uint64_t moved_bytes(const struct sent *sent, const struct units *units,
 		before = sent_row(sent, unit->tensor, unit->inference, row, NULL, &until);
 		until = until < unit->hi ? until : unit->hi;
 		if (before != SENT_BY_NOBODY && before != trainer)
-			moved += until - row;
+			moved += bytes_of(sent, units, unit, row, until);
 	}
-	return (uint64_t)((unsigned __int128)unit->bytes * moved / rows);
+	return moved;
 }
 
 void sent_moved(const struct sent *sent, const struct units *units, const uint32_t *trainer,
