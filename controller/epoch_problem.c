@@ -219,7 +219,7 @@ static void share_plan(struct epoch *epoch, const struct epoch *before)
 	epoch->table->moved.routes = epoch->table->moved.bytes = 0;
 }
 
-/* Who has connected by it has its rows; unless it was taken over: then nobody knows in which order. */
+/* Who has connected by it has its rows, unless it was taken over: then nobody knows in which order. */
 static void note_rows(struct epoch *epoch, const struct epoch *before)
 {
 	for (uint32_t i = 0; i < epoch->count && !before->adopted; i++) {

@@ -277,7 +277,7 @@ static void number_rows(struct putting *putting)
 		if (!putting->fresh[i])
 			order[kept++] = &putting->rows[i];
 	sort_items(order, fresh, compare_rows);
-	qsort(order + fresh, kept - fresh, sizeof(*order), compare_rows);
+	sort_items(order + fresh, kept - fresh, compare_rows);
 	for (size_t f = 0, k = fresh; k < kept;) {
 		uint32_t peer = order[k]->peer;
 		size_t first, until;

@@ -26,6 +26,16 @@ static struct simulation *without_engine_1(const struct simulation_options *more
 	return simulation;
 }
 
+/* That engine comes, and is there for that version. */
+static void comes_for(struct simulation *s, uint32_t engine, uint64_t version)
+{
+	simulation_start_rank(s, 2 * engine);
+	simulation_start_rank(s, 2 * engine + 1);
+	simulation_run_for(s, 200);
+	simulation_update(s, version);
+	simulation_run_for(s, 1000);
+}
+
 static void test_engine__comes_back_between_two_versions(void **unused)
 {
 	struct simulation *s = without_engine_1(&(struct simulation_options){0});
@@ -90,11 +100,7 @@ static void test_engine__that_comes_back_costs_no_rows_of_the_others(void **unus
 	struct simulation *s = without_engine_1(&(struct simulation_options){0});
 
 	(void)unused;
-	simulation_start_rank(s, 2);
-	simulation_start_rank(s, 3);
-	simulation_run_for(s, 200);
-	simulation_update(s, 1);
-	simulation_run_for(s, 1000);
+	comes_for(s, 1, 1);
 	simulation_expect(s,
 			  "*controller > trainer 0: plan attempt 2: rows of attempt 1, 1 peers*\n"
 			  "*controller > inference 0: plan attempt 2: rows of attempt 1, 0 peers*\n"
@@ -153,11 +159,7 @@ static void say_bytes(const char *infer, const char *train, bool alone, uint64_t
 		lose_engine(s, world, 2);
 	bytes[0] = simulation_said_bytes(s, 0);
 	bytes[1] = simulation_said_bytes(s, world);
-	simulation_start_rank(s, 2);
-	simulation_start_rank(s, 3);
-	simulation_run_for(s, 200);
-	simulation_update(s, 1);
-	simulation_run_for(s, 1000);
+	comes_for(s, 1, 1);
 	bytes[0] = simulation_said_bytes(s, 0) - bytes[0];
 	bytes[1] = simulation_said_bytes(s, world) - bytes[1];
 	simulation_assert_all_at(s, 1);
@@ -192,21 +194,13 @@ static void test_engine__that_comes_while_another_is_away_costs_its_own_rows(voi
 
 	(void)unused;
 	lose_engine(s, 2, 2);
-	simulation_start_rank(s, 2);
-	simulation_start_rank(s, 3);
-	simulation_run_for(s, 200);
-	simulation_update(s, 1);
-	simulation_run_for(s, 1000);
+	comes_for(s, 1, 1);
 	simulation_expect(s,
 			  "*controller > trainer 0: plan attempt 2: rows of attempt 1, 1 peers*\n"
 			  "*controller > inference 0: plan attempt 2: rows of attempt 1, 0 peers*\n"
 			  "*trainer 0: plan attempt 2: 6 rows, 2 peers\n");
 	simulation_assert_all_at(s, 1);
-	simulation_start_rank(s, 4);
-	simulation_start_rank(s, 5);
-	simulation_run_for(s, 200);
-	simulation_update(s, 2);
-	simulation_run_for(s, 1000);
+	comes_for(s, 2, 2);
 	simulation_expect(
 		s,
 		"*controller > trainer 0: plan attempt 3: 3 rows and rows of attempt 2, 1 peers*\n"

@@ -80,8 +80,8 @@ static const bool everybody[JOB_RANKS_MAX];
 
 /* ---- by hand ---- */
 
-/* Trainers that all hold all of `tensors` tensors of 400 bytes, which two ranks want. */
-static void job_of_replicas(struct job *job, uint32_t trainers, uint32_t tensors)
+/* Trainers that all hold all of `tensors` tensors of so many rows of 40 bytes, which two ranks want. */
+static void job_of_replicas(struct job *job, uint32_t trainers, uint32_t tensors, uint64_t rows)
 {
 	char name[16], param[16];
 
@@ -91,9 +91,9 @@ static void job_of_replicas(struct job *job, uint32_t trainers, uint32_t tensors
 		snprintf(name, sizeof(name), "t%02u", i);
 		snprintf(param, sizeof(param), "p%02u", i);
 		for (uint32_t t = 0; t < trainers; t++)
-			job_hold(job, t, name, i, 10, 10, 0, 10);
+			job_hold(job, t, name, i, rows, 10, 0, rows);
 		for (uint32_t rank = 0; rank < 2; rank++)
-			job_want(job, rank, param, name, 10, 10, 0, 10, 0, 10);
+			job_want(job, rank, param, name, rows, 10, 0, rows, 0, 10);
 	}
 	job_build(job);
 }
@@ -115,7 +115,7 @@ test_plan__without_a_trainer_gives_away_what_that_one_sent_and_keeps_the_rest(vo
 	struct job job;
 
 	(void)state;
-	job_of_replicas(&job, 4, 12);
+	job_of_replicas(&job, 4, 12, 10);
 	assert_int_equal(some_plan(&all, &job, everybody, everybody, "greedy", NULL), 0);
 	assert_false(all.table->moved.follows);
 	assert_int_equal(some_plan(&three, &job, away, everybody, "greedy", all.table), 0);
@@ -141,7 +141,7 @@ static void test_plan__with_a_trainer_more_gives_it_its_part_and_moves_nothing_e
 	struct job job;
 
 	(void)state;
-	job_of_replicas(&job, 4, 12);
+	job_of_replicas(&job, 4, 12, 10);
 	assert_int_equal(some_plan(&three, &job, away, everybody, "greedy", NULL), 0);
 	assert_int_equal(some_plan(&all, &job, everybody, everybody, "greedy", three.table), 0);
 	for (size_t r = 0; r < all.table->route_count; r++)
@@ -164,7 +164,7 @@ static void test_plan__with_an_engine_more_moves_nothing(void **state)
 	struct job job;
 
 	(void)state;
-	job_of_replicas(&job, 4, 12);
+	job_of_replicas(&job, 4, 12, 10);
 	assert_int_equal(some_plan(&one, &job, everybody, away, "lpt", NULL), 0);
 	assert_int_equal(some_plan(&both, &job, everybody, everybody, "lpt", one.table), 0);
 	assert_int_equal(both.table->moved.routes, 0);
@@ -213,7 +213,7 @@ static void test_policies__that_decide_by_a_rule_of_their_own_keep_nothing(void 
 	struct job job;
 
 	(void)state;
-	job_of_replicas(&job, 4, 12);
+	job_of_replicas(&job, 4, 12, 10);
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		assert_int_equal(some_plan(&all, &job, everybody, everybody, names[i], NULL), 0);
 		assert_int_equal(some_plan(&three, &job, away, everybody, names[i], all.table), 0);
@@ -228,24 +228,6 @@ static void test_policies__that_decide_by_a_rule_of_their_own_keep_nothing(void 
 }
 
 /* ---- that cuts units ---- */
-
-/* Trainers that all hold all of `tensors` tensors of 1,000 rows of 40 bytes, which two ranks want. */
-static void job_of_rows(struct job *job, uint32_t trainers, uint32_t tensors)
-{
-	char name[16], param[16];
-
-	job_init(job, trainers, 2);
-	job->ranks_per_engine = 1;
-	for (uint32_t i = 0; i < tensors; i++) {
-		snprintf(name, sizeof(name), "t%02u", i);
-		snprintf(param, sizeof(param), "p%02u", i);
-		for (uint32_t t = 0; t < trainers; t++)
-			job_hold(job, t, name, i, 1000, 10, 0, 1000);
-		for (uint32_t rank = 0; rank < 2; rank++)
-			job_want(job, rank, param, name, 1000, 10, 0, 1000, 0, 10);
-	}
-	job_build(job);
-}
 
 enum { ALL = 7 * 1000 * 40 * 2 };
 
@@ -263,7 +245,7 @@ static void test_balanced__without_a_trainer_and_with_it_again_moves_its_part_al
 	struct job job;
 
 	(void)state;
-	job_of_rows(&job, 4, 7);
+	job_of_replicas(&job, 4, 7, 1000);
 	assert_int_equal(some_plan(&plans[0], &job, everybody, everybody, "balanced", NULL), 0);
 	assert_false(plans[0].table->moved.follows);
 	assert_even(plans[0].table, 4);
@@ -290,7 +272,7 @@ static void test_balanced__with_an_engine_more_moves_nothing(void **state)
 	struct job job;
 
 	(void)state;
-	job_of_rows(&job, 4, 7);
+	job_of_replicas(&job, 4, 7, 1000);
 	for (uint32_t last = 0; last < 2; last++) {
 		bool away[JOB_RANKS_MAX] = {0};
 		struct some both, one;
@@ -372,7 +354,7 @@ static void test_balanced__after_many_changes_is_not_cut_into_many_parts(void **
 	uint32_t here = 6;
 
 	(void)state;
-	job_of_rows(&job, 6, 7);
+	job_of_replicas(&job, 6, 7, 1000);
 	assert_int_equal(some_plan(&last, &job, away, everybody, "balanced", NULL), 0);
 	for (int i = 0; i < 300; i++) {
 		uint32_t who = dice_below(&dice, 6);
@@ -404,7 +386,7 @@ static void test_memory__that_is_not_there_is_an_error_and_nothing_is_lost(void 
 	struct job job;
 
 	(void)state;
-	job_of_rows(&job, 4, 7);
+	job_of_replicas(&job, 4, 7, 1000);
 	for (size_t i = 0; i < ARRAY_SIZE(policies); i++) {
 		struct plan_options options = {0};
 		struct table *table;
