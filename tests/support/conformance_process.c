@@ -306,7 +306,8 @@ static int go_when_signalled(struct side *side, int fd)
 	uint64_t until = soon();
 	struct transport_signal signal;
 
-	(void)fd;
+	if (send(fd, "r", 1, MSG_NOSIGNAL) != 1)
+		return 8;
 	while (clock_ns() < until) { /* a wait may end early */
 		transport_signal_wait(side->domain, 0, until);
 		if (!transport_signal_read(side->endpoint, &signal))
@@ -348,11 +349,14 @@ static void death__of_a_target_that_had_all_of_it_is_no_error_of_what_was_sent(v
 	struct holder holder = {0};
 	struct side side;
 	pid_t child;
+	char byte;
 	int fd, status;
 
 	(void)state;
 	child = start(ROLE_INFERENCE, &fd, go_when_signalled);
 	ok(side_open(&side, ROLE_TRAINER, fd, &error_));
+	/* its probe is answered by the threads that are held below */
+	assert_int_equal(recv(fd, &byte, 1, 0), 1);
 	ok(transport_write(side.endpoint, side.memory, side.region, side.remote, 0, 4096, soon(),
 			   &error_));
 	ok(transport_flush(side.endpoint, soon(), &error_));
