@@ -181,12 +181,15 @@ static int connect_endpoints(struct weft_worker *worker, const struct message_pe
 static int take_plan(struct weft_worker *worker, struct error *error)
 {
 	size_t count = worker->locals.count;
+	int rc;
 
 	atomic_store(&worker->next, worker->epoch->plan->next);
 	metrics_look(worker);
 	if (worker->self.role != ROLE_TRAINER)
 		return 0;
-	send_plan_map_targets(&worker->epoch->send, worker->epoch);
+	rc = send_plan_map_targets(&worker->epoch->send, worker->epoch, error);
+	if (rc)
+		return rc;
 	if (!worker->wanted)
 		worker->wanted = pool_array(&worker->texts, count + 1, sizeof(*worker->wanted));
 	if (!worker->wanted)

@@ -163,18 +163,43 @@ static int resolve_rows(struct send_plan *plan, const struct epoch *epoch, struc
 	return rc;
 }
 
-void send_plan_map_targets(const struct send_plan *plan, const struct epoch *epoch)
+/* Of targets whose pages are not mapped yet, each numbered; ranges NULL: counted only. */
+static size_t list_unmapped(struct send_plan *plan, const struct epoch *epoch,
+			    struct mapper_range *ranges)
 {
+	size_t count = 0;
+
 	for (size_t i = 0; i < plan->row_count && !plan->device; i++) {
 		const struct plan_row *row = &epoch->plan->rows[i];
-		const struct send_target *target = &plan->targets[plan->rows[i].target];
+		struct send_target *target = &plan->targets[plan->rows[i].target];
 		uint64_t bytes = spread_span(&row->spread, row->bytes);
 
-		for (uint32_t c = 0; c < epoch->peers[row->peer].theirs->copies; c++)
-			if (target[c].pointer && bytes >= MAP_BYTES_MIN &&
-			    !transport_remote_kept(target[c].remote))
-				memory_map_pages(target[c].pointer + target[c].offset, bytes);
+		for (uint32_t c = 0; c < epoch->peers[row->peer].theirs->copies; c++) {
+			if (!target[c].pointer || bytes < MAP_BYTES_MIN ||
+			    transport_remote_kept(target[c].remote))
+				continue;
+			if (ranges)
+				ranges[count] = (struct mapper_range){
+					target[c].pointer + target[c].offset, bytes};
+			target[c].range = ++count;
+		}
 	}
+	return count;
+}
+
+int send_plan_map_targets(struct send_plan *plan, const struct epoch *epoch, struct error *error)
+{
+	size_t count = list_unmapped(plan, epoch, NULL);
+	struct mapper_range *ranges;
+
+	if (!count)
+		return 0;
+	ranges = pool_array(&plan->pool, count, sizeof(*ranges));
+	if (!ranges)
+		return memory_error(error, "listing what is to be mapped", count * sizeof(*ranges));
+	list_unmapped(plan, epoch, ranges);
+	mapper_start(&plan->mapper, ranges, count);
+	return 0;
 }
 
 static const struct send_source *source_of(const struct send_plan *plan, size_t row)
@@ -246,6 +271,7 @@ int send_plan_open(struct send_plan *plan, struct epoch *epoch, struct error *er
 
 void send_plan_close(struct send_plan *plan)
 {
+	mapper_stop(&plan->mapper);
 	batch_close(&plan->batch);
 	pool_free(&plan->pool);
 	full_close(&plan->homes);

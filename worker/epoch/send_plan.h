@@ -14,11 +14,13 @@
 #ifndef WORKER_EPOCH_SEND_PLAN_H
 #define WORKER_EPOCH_SEND_PLAN_H
 
+#include "base/memory.h"
 #include "base/pool.h"
 #include "job/layout.h"
 #include "pack/pack.h"
 #include "transport/transport.h"
 #include "worker/device/batch.h"
+#include "worker/epoch/mapper.h"
 #include "worker/replica/full.h"
 
 #define NO_SOURCE UINT32_MAX
@@ -48,6 +50,7 @@ struct send_target {
 	struct transport_remote *remote;
 	unsigned char *pointer;        /* mapped here: its first byte, by_device as kernels reach it; else NULL */
 	uint64_t offset;
+	size_t range;                  /* of the plan's mapper; 0: none */
 };
 
 struct send_row {
@@ -107,6 +110,7 @@ struct send_plan {
 	bool ring_on_device;           /* and NICs read the ring in its memory; else it is pinned */
 	struct batch *batch;           /* the rows that are by_device; NULL: there are none */
 	uint32_t copies;               /* of targets, at most; the batch's group of a row is peer * copies + copy */
+	struct mapper mapper;          /* of mapped targets that were not mapped before */
 };
 
 /* Of an epoch whose peers are connected. Everything a peer said is checked here, so that an update
@@ -116,9 +120,8 @@ void send_plan_close(struct send_plan *plan);
 /* Before it closes: its homes hold that version, whole, for the plan that comes next, if that is the same. */
 void send_plan_keep(struct epoch *epoch, uint64_t version, struct kept_replica *kept);
 void send_plan_drop_kept(struct kept_replica *kept, const struct device *device);
-/* The first store into each page of a peer's memory would be a fault, which takes longer than the copy: maps those that were not
- * mapped before. When the job runs, so that nobody waits for it who does not wait for this trainer. */
-void send_plan_map_targets(const struct send_plan *plan, const struct epoch *epoch);
+/* When the job runs: mapped targets that were not mapped before get their pages here (mapper.h). */
+int send_plan_map_targets(struct send_plan *plan, const struct epoch *epoch, struct error *error);
 
 /* ---- send_plan.c and its parts, in the order of their calls ---- */
 
@@ -164,6 +167,13 @@ static inline bool send_plan_merges(const struct send_plan *plan, const struct s
 {
 	return row->landed &&
 	       (!plan->device || (!plan->ring_on_device && row->path == PATH_REPLICA));
+}
+
+/* Before so many bytes of it are written, from `at` in its region on. */
+static inline void send_plan_map(const struct send_plan *plan, const struct send_target *target, uint64_t at, uint64_t bytes)
+{
+	if (mapper_lacks(&plan->mapper, target->range))
+		memory_map_pages(target->pointer + at, bytes);
 }
 
 static inline bool send_plan_deltas(const struct send_plan *plan, size_t peer)

@@ -60,6 +60,42 @@ static bool is_stored(const struct sender *sender, const struct send_row *row)
 	return row->stored && executor_serves(sender, row->peer);
 }
 
+/* The pages that a part of the source is stored into, where they are not mapped yet. */
+static void map_targets(const struct sender *sender, const struct send_source *source,
+			uint64_t from, uint64_t bytes)
+{
+	const struct send_plan *plan = &sender->epoch->send;
+
+	for (uint32_t i = 0; i < source->row_count && bytes; i++) {
+		uint32_t number = plan->source_rows[source->first_row + i];
+		const struct send_row *row = &plan->rows[number];
+		const struct spread *spread = &sender->epoch->plan->rows[number].spread;
+		const struct send_target *target = executor_target(sender, row);
+		uint64_t first = from, last = from + bytes - 1;
+
+		if (!is_stored(sender, row) || !mapper_lacks(&plan->mapper, target->range))
+			continue;
+		if (row->spread) {
+			spread_next(spread, from, 1, &first);
+			spread_next(spread, from + bytes - 1, 1, &last);
+		}
+		send_plan_map(plan, target, target->offset + first, last + 1 - first);
+	}
+}
+
+static void map_step(const struct sender *sender, const struct step *step)
+{
+	bool alone = step->replay || sender->epoch->send.sources[step->source].follows;
+	const struct send_source *sources =
+		&sender->epoch->send.sources[alone ? step->source : step->group_first];
+
+	for (uint32_t i = 0; !step->fresh && i < (alone ? 1 : step->group); i++) {
+		uint64_t from, bytes = source_part(&sources[i], step->part, &from);
+
+		map_targets(sender, &sources[i], from, bytes);
+	}
+}
+
 /* Mapped targets of the source's part, from row *next of it on; at most room. */
 static size_t mapped_targets(const struct sender *sender, const struct send_source *source,
 			     uint64_t from, uint32_t *next, void **out, size_t room)
@@ -356,6 +392,8 @@ int executor_pack(struct sender *sender, const struct step *step, const struct p
 	uint64_t from, bytes = source_part(source, step->part, &from);
 	int rc = 0;
 
+	if (mapper_lacks(&sender->epoch->send.mapper, 1))
+		map_step(sender, step);
 	if (sender->lanes && !source->follows) {
 		rc = pack_by_device(sender, step, into, error);
 	} else if (sender->epoch->send.ring_on_device) {

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/epoch/mapper.h"
+
+#include "base/memory.h"
+#include "base/threads.h"
+#include <sys/resource.h>
+
+/* A call keeps whoever maps or unmaps anything in this process waiting, and mapper_stop. */
+#define CALL_BYTES (UINT64_C(4) << 20)
+#define NICER	   10
+
+static void map_range(const struct mapper *mapper, const struct mapper_range *range)
+{
+	for (uint64_t at = 0; at < range->bytes && !atomic_load(&mapper->stopped);
+	     at += CALL_BYTES) {
+		uint64_t left = range->bytes - at;
+
+		memory_map_pages(range->memory + at, left < CALL_BYTES ? left : CALL_BYTES);
+	}
+}
+
+static void map_all(struct mapper *mapper)
+{
+	for (size_t i = mapper->count; i && !atomic_load(&mapper->stopped); i--) {
+		map_range(mapper, &mapper->ranges[i - 1]);
+		atomic_store(&mapper->left, i - 1);
+	}
+}
+
+static void *run(void *context)
+{
+	pthread_setname_np(pthread_self(), "weft-map");
+	setpriority(PRIO_PROCESS, 0,
+		    getpriority(PRIO_PROCESS, 0) + NICER); /* of this thread, on Linux */
+	map_all(context);
+	return NULL;
+}
+
+void mapper_start(struct mapper *mapper, struct mapper_range *ranges, size_t count)
+{
+	mapper->ranges = ranges;
+	mapper->count = count;
+	atomic_store(&mapper->left, count);
+	if (!count)
+		return;
+	mapper->running = threads_start(&mapper->thread, run, mapper) == 0;
+	if (!mapper->running)
+		map_all(mapper);
+}
+
+void mapper_stop(struct mapper *mapper)
+{
+	atomic_store(&mapper->stopped, true);
+	if (mapper->running)
+		pthread_join(mapper->thread, NULL);
+	*mapper = (struct mapper){.ranges = NULL};
+}

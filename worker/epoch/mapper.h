@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * mapper.h -- memory of peers that a trainer writes itself (shm). The first store into each of its pages is a fault, which takes longer
+ * than the copy; one call for many pages does not, but of tens of GB it takes seconds, for an engine that comes in while others want
+ * an update. So a thread makes those calls, with what processor time others leave, and an update those that it is in need of:
+ *
+ *   ranges     1  2  3  4  5  6  7  8  9
+ *   an update  ─────►           ◄─────── the thread, from the last one on
+ *                    1 .. left
+ *
+ * Where no thread starts, all is mapped before mapper_start returns.
+ */
+#ifndef WORKER_EPOCH_MAPPER_H
+#define WORKER_EPOCH_MAPPER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct mapper_range {
+	const unsigned char *memory;
+	uint64_t bytes;
+};
+
+/* Zeroed: nothing is to be mapped. */
+struct mapper {
+	struct mapper_range *ranges; /* the caller's, until mapper_stop */
+	size_t count;
+	_Atomic size_t left;         /* ranges up to this one, from 1 on, the thread has yet to map */
+	_Atomic bool stopped;
+	bool running;
+	pthread_t thread;
+};
+
+void mapper_start(struct mapper *mapper, struct mapper_range *ranges, size_t count);
+/* Before that memory is mapped here no more. */
+void mapper_stop(struct mapper *mapper);
+
+/* `range` counts from 1; 0 is none. Any thread. */
+static inline bool mapper_lacks(const struct mapper *mapper, size_t range)
+{
+	return range && range <= atomic_load_explicit(&mapper->left, memory_order_relaxed);
+}
+
+#endif
