@@ -165,6 +165,22 @@ static int choose_on_loss(struct controller *controller, struct error *error)
 	return 0;
 }
 
+static int choose_on_miss(struct controller *controller, struct error *error)
+{
+	const char *on_miss = controller->options.on_miss;
+
+	controller->misses_leave = on_miss && strcmp(on_miss, "leave") == 0;
+	if (on_miss && !controller->misses_leave && strcmp(on_miss, "stay") != 0)
+		return error_set(error, ERROR_CONFIG, "--on-miss '%.64s' is none of stay, leave",
+				 on_miss);
+	controller->options.on_miss = NULL; /* the caller's */
+	if (controller->misses_leave && !controller->continues)
+		return error_set(error, ERROR_CONFIG,
+				 "--on-miss leave needs --on-loss continue: without it an engine "
+				 "that leaves ends the job");
+	return 0;
+}
+
 /* Wrong names are refused now, not when all workers are here. */
 static int choose_routing(struct controller *controller, struct error *error)
 {
@@ -190,6 +206,8 @@ static int choose_routing(struct controller *controller, struct error *error)
 	if (!rc)
 		rc = choose_on_loss(controller, error);
 	rules->followed = controller->continues;
+	if (!rc)
+		rc = choose_on_miss(controller, error);
 	if (!rc)
 		rc = choose_catch_up(controller, error);
 	/* the rows' own names outlive the caller's strings */

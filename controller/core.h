@@ -37,6 +37,7 @@ struct controller_options {
 	const char *commit;            /* which ranks show a version together; NULL: the default */
 	const char *catch_up_from;     /* "engines", "trainers": who sends the last version to those that lack it; NULL: engines */
 	const char *on_loss;           /* "end", "continue": what the loss of a worker means; NULL: end */
+	const char *on_miss;           /* "stay", "leave": what an engine does that makes no version of what came; NULL: stay */
 	uint32_t sessions_max;         /* inference ranks one trainer may write to; 0: any */
 	const struct topology *topology; /* borrowed; NULL: flat */
 	bool topology_from_workers;      /* instead: as they report */

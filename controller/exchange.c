@@ -66,6 +66,7 @@ static int send_plan(struct controller *controller, struct slot *slot, struct er
 	/* which say that what differs was put on top of what it differs from; and that two trainers had the same bytes */
 	message->u.plan.checksums |= controller->options.delta || controller->options.hedge_ms;
 	message->u.plan.hedge_ms = controller->options.hedge_ms;
+	message->u.plan.misses_leave = controller->misses_leave;
 	for (size_t i = 0; !rc && i < message->u.plan.peer_count; i++) {
 		const struct slot *peer =
 			&controller->members.slots[controller->epoch->parties[party].peers[i]];

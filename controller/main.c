@@ -60,6 +60,9 @@ static const struct option_row {
 	{"on-loss", "WEFT_ON_LOSS", "WHAT", KIND_TEXT, AT(shell.controller.on_loss),
 	 "what the loss of a worker means: end (default), the job fails; continue, an inference rank takes its "
 	 "engine out, a trainer is gone on without or replaced (docs/living.md)"},
+	{"on-miss", "WEFT_ON_MISS", "WHAT", KIND_TEXT, AT(shell.controller.on_miss),
+	 "what an engine does of which a rank makes no version of what came (checksum, post-load hook): stay (default), it shows what "
+	 "it has and takes the next one; leave, as if it was lost (docs/living.md)"},
 	{"catch-up-from", "WEFT_CATCH_UP_FROM", "WHO", KIND_TEXT,
 	 AT(shell.controller.catch_up_from),
 	 "who sends the last version to an engine that lacks it while trainers have nothing new: engines (default), those "

@@ -141,6 +141,7 @@ struct controller {
 					      slots, in their order */
 
 	bool continues;                    /* --on-loss continue */
+	bool misses_leave;                 /* --on-miss leave */
 	bool catch_up_trainers;            /* --catch-up-from trainers: no engine sends another one anything */
 	ARRAY(struct departure) departures; /* of this epoch, in the order in which they are told */
 	ARRAY(struct dismissed) dismissed;

@@ -251,6 +251,7 @@ struct message_plan {
 	size_t run_count;
 	struct digest whole;       /* with rows_of: message_plan_digest of all that it is to be */
 	bool spared;               /* with rows_of: for whom it stands in, and all of that, is what it was there */
+	bool misses_leave;         /* an engine of which one rank makes no version of what came leaves; else it shows what it has */
 	uint32_t hedge_ms;         /* who is so much later than who can stand in for it is not waited for alone; 0: it is */
 	uint32_t stands_for;       /* trainer: 1 + the rank of the one that it stands in for; 0: none */
 	struct plan_spare *spares; /* so: the ranks that it may write that one's pieces to, */

@@ -4,8 +4,8 @@
  *
  *   {"attempt":1, "digest":bin16, "follows":false, "policy":"greedy", "order":"rotated",
  *    "checksums":false, "continues":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "copy":0, "repeat":0, "together":0,
- *    "shows":0, "alone":0, "rows_of":0, "peers":[..], "dropped":[], "rows":[..], "runs":[], "whole":bin16, "spared":false, "hedge_ms":0,
- *    "stands_for":0, "spares":[..], "spare_rows":[..]}
+ *    "shows":0, "alone":0, "rows_of":0, "peers":[..], "dropped":[], "rows":[..], "runs":[], "whole":bin16, "spared":false,
+ *    "misses_leave":false, "hedge_ms":0, "stands_for":0, "spares":[..], "spare_rows":[..]}
  *
  *   away   [[[role, rank], count], ..]; dropped [[role, rank], ..]
  *   peers  [[[role, rank], host, bytes, pieces, transport, lacks, delta, copy, kept, stand_in], ..]
@@ -109,6 +109,7 @@ static const struct codec_field plan_fields[] = {
 	FIELD_LIST(struct message_plan, runs, run_count, struct plan_run, run_record, LIMIT_ROUTES),
 	FIELD_DIGEST(struct message_plan, whole),
 	FIELD_BOOL(struct message_plan, spared),
+	FIELD_BOOL(struct message_plan, misses_leave),
 	FIELD_U32(struct message_plan, hedge_ms, UINT32_MAX),
 	FIELD_U32(struct message_plan, stands_for, LIMIT_RANKS),
 	FIELD_LIST(struct message_plan, spares, spare_count, struct plan_spare, spare_record,

@@ -56,6 +56,8 @@ class Controller:
             "rank", each by itself (docs/versions.md).
         on_loss: what the loss of a worker means: "end" (default), the job fails; "continue", an inference rank takes its engine
             out, a trainer is gone on without or replaced (docs/living.md).
+        on_miss: what an engine does of which a rank makes no version of what came (checksum, post-load hook): "stay" (default), it
+            shows what it has and takes the next one; "leave", as if it was lost; needs on_loss="continue" (docs/living.md).
         engines_min: with so many engines the job begins, and the others come in later; None: it waits for all. Needs
             on_loss="continue" (docs/living.md).
         catch_up_from: who sends the last version to an engine that lacks it while trainers have nothing new: "engines" (default),
@@ -83,7 +85,7 @@ class Controller:
     def __init__(self, train: str, infer: str, *, bind: Optional[str] = None,
                  key_file: "Optional[str | os.PathLike[str]]" = None, insecure: bool = False, job: Optional[str] = None,
                  policy: Optional[str] = None, order: Optional[str] = None, commit: Optional[str] = None,
-                 on_loss: Optional[str] = None, engines_min: Optional[int] = None,
+                 on_loss: Optional[str] = None, on_miss: Optional[str] = None, engines_min: Optional[int] = None,
                  catch_up_from: Optional[str] = None, delta: bool = False, hedge_s: Optional[float] = None,
                  orphan_s: Optional[float] = None,
                  topology: Optional[str] = None, dump: "Optional[str | os.PathLike[str]]" = None, restarts: Optional[int] = None,
@@ -97,8 +99,8 @@ class Controller:
         bind = bind or "tcp://127.0.0.1:0"
         given: dict[str, Any] = {
             "train": train, "infer": infer, "bind": bind, "key": key_file, "job": job, "policy": policy, "order": order,
-            "commit": commit, "on-loss": on_loss, "engines-min": engines_min, "catch-up-from": catch_up_from,
-            "hedge": _time(hedge_s), "orphan": _time(orphan_s), "topology": topology, "dump": dump,
+            "commit": commit, "on-loss": on_loss, "on-miss": on_miss, "engines-min": engines_min,
+            "catch-up-from": catch_up_from, "hedge": _time(hedge_s), "orphan": _time(orphan_s), "topology": topology, "dump": dump,
             "restarts": restarts, "sessions-max": sessions_max, "metrics": metrics, "metrics-file": metrics_file, "trace": trace,
             "join-timeout": _time(join_timeout_s), "exchange-timeout": _time(exchange_timeout_s),
             "update-timeout": _time(update_timeout_s), "heartbeat": _time(heartbeat_s), "lost-after": _time(lost_after_s)}

@@ -111,6 +111,8 @@ def test_last_engine__that_is_lost_is_waited_for_and_then_ends_the_job(tmp_path,
 def test_on_loss__that_is_unknown_or_lacks_what_it_needs_is_refused(tmp_path):
     for flags, said in ((["--engines-min", "1"], "--engines-min needs --on-loss continue"),
                         (["--engines-min", "2", "--on-loss", "continue"], "--engines-min 2 is more than the 1 engines of --infer"),
+                        (["--on-miss", "leave"], "--on-miss leave needs --on-loss continue"),
+                        (["--on-miss", "hope"], "--on-miss 'hope' is none of stay, leave"),
                         (["--on-loss", "hope"], "--on-loss 'hope' is none of end, continue")):
         process = jobs.Process("refused", [jobs.CONTROLLER, "--train", "world=2", "--infer", "tp=1", *flags], tmp_path)
         assert process.popen.wait(20) == 78

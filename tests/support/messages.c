@@ -373,6 +373,7 @@ static void random_spares(struct message_plan *to, uint64_t *state)
 {
 	struct message_plan like = {0};
 
+	to->misses_leave = draw_coin(state);
 	to->hedge_ms = draw_number32(state);
 	to->stands_for = 1 + (uint32_t)random_below(state, LIMIT_RANKS - 1);
 	to->spares = draw_list(&to->spare_count, sizeof(*to->spares), state);

@@ -229,6 +229,7 @@ static const char *plan_differs(const struct message_plan *a, const struct messa
 	SAME_NUMBER(spared);
 	SAME_EACH(peers, peer_count, plan_peer_differs);
 	SAME_EACH(rows, row_count, row_differs);
+	SAME_NUMBER(misses_leave);
 	SAME_NUMBER(hedge_ms);
 	SAME_NUMBER(stands_for);
 	SAME_EACH(spares, spare_count, spare_differs);

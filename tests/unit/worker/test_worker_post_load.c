@@ -190,6 +190,120 @@ static void test_hook__belongs_to_inference_ranks(void **state)
 	rig_close(&rig);
 }
 
+/* Of two engines of two ranks, rank 1 makes nothing of version 2. */
+static void miss(struct rig *rig, struct seen *seen, const char *commit, const char *on_miss)
+{
+	open_rig(rig, seen,
+		 &(struct rig_options){.trainers = 2,
+				       .ranks = 4,
+				       .engines = 2,
+				       .shadow = 1,
+				       .commit = commit,
+				       .on_loss = "continue",
+				       .on_miss = on_miss});
+	rig_update(rig, 1);
+	seen[1].answer = -7;
+	send_all(rig, 2);
+	for (uint32_t i = 0; i < 4; i++)
+		pthread_join(rig->waits[i].thread, NULL);
+	assert_int_equal(rig->waits[1].rc, -WEFT_E_POST_LOAD);
+	for (uint32_t i = 0; i < 2; i++)
+		rig_check(rig, i, 1);
+}
+
+static void test_miss__is_one_version_of_an_engine_that_stays(void **state)
+{
+	static const char *const stays[] = {NULL, "stay"};
+	static struct rig rig;
+	static struct seen seen[RIG_MAX];
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		miss(&rig, seen, "engine", stays[i]);
+		assert_int_equal(rig.waits[0].rc, -WEFT_E_ABORTED);
+		assert_int_equal(rig.waits[2].rc, 0);
+		rig_check(&rig, 2, 2);
+		seen[1].answer = 0;
+		rig_update(&rig, 3);
+		rig_close(&rig);
+	}
+}
+
+struct sends {
+	pthread_t thread;
+	struct rig *rig;
+	weft_worker *worker;
+	uint64_t version;
+	int rc;
+	weft_error error;
+};
+
+static void *send_one(void *context)
+{
+	struct sends *sends = context;
+	const struct rig *rig = sends->rig;
+	const void *data[RIG_TENSORS] = {rig->tensors[0], rig->tensors[1], rig->tensors[2]};
+
+	sends->rc = weft_update_begin(sends->worker, sends->version, &sends->error);
+	if (!sends->rc)
+		sends->rc = host_write_all(sends->worker, data, &sends->error);
+	if (!sends->rc)
+		sends->rc = weft_update_end(sends->worker, &sends->error);
+	return NULL;
+}
+
+/* Both at once: the job may pause before it, where each waits for the other. */
+static void send_together(struct rig *rig, uint64_t version)
+{
+	struct sends sends[2];
+
+	for (uint32_t i = 0; i < 2; i++) {
+		sends[i] = (struct sends){.rig = rig,
+					  .worker = rig->trainers[i],
+					  .version = version,
+					  .error = WEFT_ERROR_INIT};
+		pthread_create(&sends[i].thread, NULL, send_one, &sends[i]);
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		pthread_join(sends[i].thread, NULL);
+	for (uint32_t i = 0; i < 2; i++)
+		rig_ok(sends[i].rc, &sends[i].error);
+}
+
+/* With commit=job too, where its first rank decides for the other engine: that one shows the version. */
+static void test_miss__takes_an_engine_out_that_is_to_leave(void **state)
+{
+	static const char *const commits[] = {"engine", "job"};
+	static struct rig rig;
+	static struct seen seen[RIG_MAX];
+	weft_error error = WEFT_ERROR_INIT;
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		weft_loss loss = WEFT_LOSS_INIT;
+
+		miss(&rig, seen, commits[i], "leave");
+		assert_int_equal(rig.waits[0].rc, -WEFT_E_POST_LOAD); /* whose it was it says */
+		assert_non_null(strstr(rig.waits[0].error.text, "inference 1"));
+		seen[1].answer = 0;
+		rig_fill(&rig, 3);
+		rig_wait_begin(&rig, 3, 0);
+		send_together(&rig, 3);
+		for (uint32_t r = 0; r < 4; r++) {
+			pthread_join(rig.waits[r].thread, NULL);
+			assert_int_equal(rig.waits[r].rc, r < 2 ? -WEFT_E_POST_LOAD : 0);
+		}
+		for (uint32_t r = 2; r < 4; r++) {
+			assert_int_equal(seen[r].calls, 3); /* of 1, 2 and 3 */
+			rig_check(&rig, r, 3);
+		}
+		rig_ok(weft_loss_at(rig.trainers[0], 0, &loss, &error), &error);
+		assert_int_equal(loss.first, 0);
+		assert_int_equal(loss.count, 2);
+		rig_close(&rig);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -198,6 +312,8 @@ int main(void)
 		cmocka_unit_test(test_hook__that_fails_keeps_the_version_from_readers),
 		cmocka_unit_test(test_hook__is_not_called_for_a_version_that_did_not_arrive),
 		cmocka_unit_test(test_hook__belongs_to_inference_ranks),
+		cmocka_unit_test(test_miss__is_one_version_of_an_engine_that_stays),
+		cmocka_unit_test(test_miss__takes_an_engine_out_that_is_to_leave),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

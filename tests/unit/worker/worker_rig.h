@@ -38,7 +38,7 @@ struct rig_options {
 	uint32_t engines; /* of ranks / engines each; 0: 1 */
 	const char *transport, *order, *replica;
 	const char *commit; /* NULL: rank */
-	const char *on_loss;
+	const char *on_loss, *on_miss;
 	const char *memory, *rank_memory, *stage; /* of trainers, of ranks */
 	int checksums, shadow, own_memory, delta;
 	uint32_t hedge_ms;
@@ -113,6 +113,7 @@ static inline void rig_start_controller(struct rig *rig)
 		.controller = {.job = "rig", .policy = "greedy", .order = rig->options.order,
 			       .commit = rig->options.commit ? rig->options.commit : "rank",
 			       .on_loss = rig->options.on_loss,
+			       .on_miss = rig->options.on_miss,
 			       .heartbeat_ms = 100, .lost_ms = 2000,
 			       .join_timeout_ms = 10000, .exchange_timeout_ms = 10000,
 			       .update_timeout_ms = 5000, .incarnation = 77, .delta = rig->options.delta != 0,
