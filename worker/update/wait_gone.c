@@ -100,6 +100,16 @@ int waiter_fence(const struct peer *peer, const char *what, uint64_t deadline_ns
 		  : 0;
 }
 
+/* What it may have written here since: of ranks of other engines nothing, for a word is shared by those of one (meet.c). */
+static bool may_write(const struct waiter *waiter, const struct peer *peer)
+{
+	const struct epoch *epoch = waiter->epoch;
+
+	if (peer->plan->copy != COPY_NONE)
+		return peer == epoch->copied_from && waiter_may_be_copied(waiter);
+	return peer->plan->member.role == ROLE_TRAINER || !epoch_is_of_other_engine(epoch, peer);
+}
+
 int waiter_fence_gone(struct waiter *waiter, uint32_t timeout_ms, struct error *error)
 {
 	struct epoch *epoch = waiter->epoch;
@@ -111,10 +121,8 @@ int waiter_fence_gone(struct waiter *waiter, uint32_t timeout_ms, struct error *
 	waiter_hear_gone(waiter);
 	for (size_t p = 0; p < epoch->all_count && !rc; p++) {
 		const struct peer *peer = &epoch->peers[p];
-		bool writes = peer->plan->copy == COPY_NONE ||
-			      (peer == epoch->copied_from && waiter_may_be_copied(waiter));
 
-		if (writes && peer->gone && peer->endpoint)
+		if (peer->gone && peer->endpoint && may_write(waiter, peer))
 			rc = waiter_fence(peer, "has left the job", deadline, error);
 	}
 	return rc;
