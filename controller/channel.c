@@ -70,6 +70,7 @@ struct channel {
 /* A routing id as text: itself when printable, else "#" and hex digits. */
 static bool peer_text(const unsigned char *id, size_t bytes, char out[PEER_BYTES])
 {
+	static const char digits[] = "0123456789abcdef";
 	bool plain = bytes > 0 && id[0] != '#';
 
 	for (size_t i = 0; i < bytes; i++)
@@ -81,10 +82,12 @@ static bool peer_text(const unsigned char *id, size_t bytes, char out[PEER_BYTES
 		out[bytes] = '\0';
 		return true;
 	}
-	out[0] = '#';
-	out[1] = '\0';
-	for (size_t i = 0; i < bytes; i++)
-		snprintf(out + 1 + 2 * i, 3, "%02x", id[i]);
+	*out++ = '#';
+	for (size_t i = 0; i < bytes; i++) {
+		*out++ = digits[id[i] >> 4];
+		*out++ = digits[id[i] & 15];
+	}
+	*out = '\0';
 	return true;
 }
 
@@ -255,8 +258,6 @@ void channel_unreadable(struct channel *channel)
 /* False: it is a stranger's, who has said enough. */
 static bool is_heard(struct channel *channel, const struct channel_frame *frame)
 {
-	if (!hear(channel, 0))
-		return false;
 	if (!channel->options.is_member(channel->options.context, frame->peer))
 		return hear(channel, frame->length == PART_BYTES ? COST_PART : COST_FRAME);
 	connections_member(&channel->connections, zmq_msg_get(&channel->frame, ZMQ_SRCFD));
@@ -272,6 +273,9 @@ static bool take(struct channel *channel, zmq_msg_t *id, bool more, struct chann
 		.key_role = channel->options.key ? zmq_msg_gets(&channel->frame, "User-Id") : NULL,
 	};
 	channel->from = hash_keyed(zmq_msg_data(id), zmq_msg_size(id));
+	/* of who has said too much libzmq's thread may have read millions of frames: each is to cost little */
+	if (!hear(channel, 0))
+		return false;
 	if (!peer_text(zmq_msg_data(id), zmq_msg_size(id), frame->peer)) {
 		channel_unreadable(channel);
 		return false; /* no worker has such an id, and no text could name it */
