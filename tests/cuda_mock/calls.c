@@ -274,8 +274,27 @@ static void forget_parent(void)
 	entered.depth = 0;
 }
 
+static void lock_gpu(void)
+{
+	pthread_mutex_lock(&gpu.lock);
+}
+
+static void unlock_gpu(void)
+{
+	pthread_mutex_unlock(&gpu.lock);
+}
+
+/* The thread that runs what is queued may hold the lock when another one forks, and the child frees what it inherited. */
+static void watch_forks(void)
+{
+	pthread_atfork(lock_gpu, unlock_gpu, unlock_gpu);
+}
+
 void cuda_mock_open(const struct cuda_mock_options *options)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
 	if (gpu.open && gpu.pid != getpid())
 		forget_parent();
 	pthread_mutex_lock(&gpu.lock);
