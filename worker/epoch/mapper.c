@@ -22,8 +22,10 @@ static void map_range(const struct mapper *mapper, const struct mapper_range *ra
 static void map_all(struct mapper *mapper)
 {
 	for (size_t i = mapper->count; i && !atomic_load(&mapper->stopped); i--) {
-		map_range(mapper, &mapper->ranges[i - 1]);
-		atomic_store(&mapper->left, i - 1);
+		const struct mapper_range *range = &mapper->ranges[i - 1];
+
+		map_range(mapper, range);
+		atomic_store(&mapper->left, i > 1 ? range->target : 0);
 	}
 }
 
@@ -40,9 +42,9 @@ void mapper_start(struct mapper *mapper, struct mapper_range *ranges, size_t cou
 {
 	mapper->ranges = ranges;
 	mapper->count = count;
-	atomic_store(&mapper->left, count);
 	if (!count)
 		return;
+	atomic_store(&mapper->left, ranges[count - 1].target + 1);
 	mapper->running = threads_start(&mapper->thread, run, mapper) == 0;
 	if (!mapper->running)
 		map_all(mapper);

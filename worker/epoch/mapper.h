@@ -4,9 +4,9 @@
  * than the copy; one call for many pages does not, but of tens of GB it takes seconds, for an engine that comes in while others want
  * an update. So a thread makes those calls, with what processor time others leave, and an update those that it is in need of:
  *
- *   ranges     1  2  3  4  5  6  7  8  9
+ *   targets    0  1  2  3  4  5  6  7  8
  *   an update  ─────►           ◄─────── the thread, from the last one on
- *                    1 .. left
+ *              those before `left`
  *
  * Where no thread starts, all is mapped before mapper_start returns.
  */
@@ -19,16 +19,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* In the order of their targets. */
 struct mapper_range {
 	const unsigned char *memory;
 	uint64_t bytes;
+	uint32_t target;
 };
 
 /* Zeroed: nothing is to be mapped. */
 struct mapper {
 	struct mapper_range *ranges; /* the caller's, until mapper_stop */
 	size_t count;
-	_Atomic size_t left;         /* ranges up to this one, from 1 on, the thread has yet to map */
+	_Atomic uint32_t left;       /* targets before this one the thread may have yet to map */
 	_Atomic bool stopped;
 	bool running;
 	pthread_t thread;
@@ -38,10 +40,10 @@ void mapper_start(struct mapper *mapper, struct mapper_range *ranges, size_t cou
 /* Before that memory is mapped here no more. */
 void mapper_stop(struct mapper *mapper);
 
-/* `range` counts from 1; 0 is none. Any thread. */
-static inline bool mapper_lacks(const struct mapper *mapper, size_t range)
+/* [any thread] */
+static inline bool mapper_lacks(const struct mapper *mapper, uint32_t target)
 {
-	return range && range <= atomic_load_explicit(&mapper->left, memory_order_relaxed);
+	return target < atomic_load_explicit(&mapper->left, memory_order_relaxed);
 }
 
 #endif

@@ -4,8 +4,6 @@
 #include "base/memory.h"
 #include <string.h>
 
-#define MAP_BYTES_MIN 65536u /* a call for less costs what it saves */
-
 /* ---- rows ---- */
 
 const char *send_plan_name(const struct epoch *epoch, uint32_t id)
@@ -163,15 +161,15 @@ static int resolve_rows(struct send_plan *plan, const struct epoch *epoch, struc
 	return rc;
 }
 
-/* Of targets whose pages are not mapped yet, each numbered; ranges NULL: counted only. */
-static size_t list_unmapped(struct send_plan *plan, const struct epoch *epoch,
+/* Of targets whose pages are not mapped yet; ranges NULL: counted only. */
+static size_t list_unmapped(const struct send_plan *plan, const struct epoch *epoch,
 			    struct mapper_range *ranges)
 {
 	size_t count = 0;
 
 	for (size_t i = 0; i < plan->row_count && !plan->device; i++) {
 		const struct plan_row *row = &epoch->plan->rows[i];
-		struct send_target *target = &plan->targets[plan->rows[i].target];
+		const struct send_target *target = &plan->targets[plan->rows[i].target];
 		uint64_t bytes = spread_span(&row->spread, row->bytes);
 
 		for (uint32_t c = 0; c < epoch->peers[row->peer].theirs->copies; c++) {
@@ -180,8 +178,10 @@ static size_t list_unmapped(struct send_plan *plan, const struct epoch *epoch,
 				continue;
 			if (ranges)
 				ranges[count] = (struct mapper_range){
-					target[c].pointer + target[c].offset, bytes};
-			target[c].range = ++count;
+					.memory = target[c].pointer + target[c].offset,
+					.bytes = bytes,
+					.target = plan->rows[i].target + c};
+			count++;
 		}
 	}
 	return count;

@@ -25,6 +25,7 @@
 
 #define NO_SOURCE UINT32_MAX
 #define NO_TENSOR UINT32_MAX
+#define MAP_BYTES_MIN 65536u /* a call for fewer costs what it saves */
 
 struct epoch;
 
@@ -50,7 +51,6 @@ struct send_target {
 	struct transport_remote *remote;
 	unsigned char *pointer;        /* mapped here: its first byte, by_device as kernels reach it; else NULL */
 	uint64_t offset;
-	size_t range;                  /* of the plan's mapper; 0: none */
 };
 
 struct send_row {
@@ -169,10 +169,11 @@ static inline bool send_plan_merges(const struct send_plan *plan, const struct s
 	       (!plan->device || (!plan->ring_on_device && row->path == PATH_REPLICA));
 }
 
-/* Before so many bytes of it are written, from `at` in its region on. */
+/* Before so many bytes of that target are written, from `at` in its region on. */
 static inline void send_plan_map(const struct send_plan *plan, const struct send_target *target, uint64_t at, uint64_t bytes)
 {
-	if (mapper_lacks(&plan->mapper, target->range))
+	if (bytes >= MAP_BYTES_MIN && mapper_lacks(&plan->mapper, (uint32_t)(target - plan->targets)) &&
+	    target->pointer && !transport_remote_kept(target->remote))
 		memory_map_pages(target->pointer + at, bytes);
 }
 

@@ -118,8 +118,10 @@ static int no_region(const struct peer *peer, uint32_t region, struct error *err
 static void map_target(const struct transport_remote *remote, uint64_t offset, uint64_t bytes)
 {
 	unsigned char *memory = transport_remote_pointer(remote);
+	uint64_t all = transport_remote_bytes(remote);
 
-	if (memory && !transport_remote_kept(remote))
+	/* what lies beyond its end is refused by the write */
+	if (memory && !transport_remote_kept(remote) && offset <= all && bytes <= all - offset)
 		memory_map_pages(memory + offset, bytes);
 }
 

@@ -73,7 +73,7 @@ static void map_targets(const struct sender *sender, const struct send_source *s
 		const struct send_target *target = executor_target(sender, row);
 		uint64_t first = from, last = from + bytes - 1;
 
-		if (!is_stored(sender, row) || !mapper_lacks(&plan->mapper, target->range))
+		if (!is_stored(sender, row))
 			continue;
 		if (row->spread) {
 			spread_next(spread, from, 1, &first);
@@ -392,7 +392,7 @@ int executor_pack(struct sender *sender, const struct step *step, const struct p
 	uint64_t from, bytes = source_part(source, step->part, &from);
 	int rc = 0;
 
-	if (mapper_lacks(&sender->epoch->send.mapper, 1))
+	if (mapper_lacks(&sender->epoch->send.mapper, 0))
 		map_step(sender, step);
 	if (sender->lanes && !source->follows) {
 		rc = pack_by_device(sender, step, into, error);
