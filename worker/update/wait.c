@@ -285,6 +285,14 @@ static bool is_the_peers(struct waiter *waiter, const struct receive_step *step)
 		(waiter->untold || waiter_misses(waiter, step->peer, &broken, &error)));
 }
 
+/* --on-miss leave: all came from trainers, and this rank makes no version of it. */
+static bool leaves(const struct waiter *waiter, const struct error *error)
+{
+	return waiter->epoch->plan->misses_leave && !waiter->copies &&
+	       error->code != ERROR_TIMEOUT && error->code != ERROR_INTERRUPTED &&
+	       error->code != ERROR_ABORTED;
+}
+
 static struct receive_event act(struct waiter *waiter, const struct receive_step *step,
 				struct heard *heard)
 {
@@ -308,9 +316,11 @@ static struct receive_event act(struct waiter *waiter, const struct receive_step
 		waiter->installs_ns = clock_ns();
 		waiter->stats.wait_ns = waiter->installs_ns - waiter->receiver.began_ns;
 		rc = waiter_verify(waiter, step->version, &heard->error);
+		event.broken = rc && leaves(waiter, &heard->error);
 	} else {
 		WEFT_ASSERT_OP(step->kind, ==, RECEIVE_LOAD);
 		rc = install(waiter, step->version, &heard->error);
+		event.broken = rc && leaves(waiter, &heard->error);
 	}
 	if (rc && event.broken && is_the_peers(waiter, step) &&
 	    !waiter_fails_by(waiter, &waiter->now->from[step->peer], &heard->error))
@@ -343,36 +353,27 @@ void waiter_lost(struct waiter *waiter)
 		taint(waiter);
 }
 
-/* All came, and this rank makes no version of it. Who has given it up, or comes too late, says so by another code. */
-static bool misses(const struct error *error)
-{
-	return error->code != ERROR_ABORTED && error->code != ERROR_TIMEOUT &&
-	       error->code != ERROR_INTERRUPTED && error->code != ERROR_VERSION;
-}
-
 static int give_up(struct waiter *waiter, const struct receive_step *step, struct error *error)
 {
 	uint64_t gave_up = waiter->committer.given_up.version;
-	bool broken = step->broken;
 
 	*error = waiter->receiver.error;
-	broken = broken || (waiter->epoch->plan->misses_leave && misses(error));
-	if (!broken && error->code == ERROR_ABORTED && gave_up != GIVE_UP_PAUSES &&
+	if (!step->broken && error->code == ERROR_ABORTED && gave_up != GIVE_UP_PAUSES &&
 	    gave_up > waiter->mates_past)
 		waiter->mates_past = gave_up;
 	if (!waiter->stats.wait_ns)
 		waiter->stats.wait_ns = clock_ns() - waiter->receiver.began_ns;
-	if (waiter->receiver.phase == RECEIVE_PREPARED && !broken)
+	if (waiter->receiver.phase == RECEIVE_PREPARED && !step->broken)
 		return -(int)error->code; /* all of it is here, and it may be shown yet */
 	traced_given_up(waiter, error->text);
 	waiter_release_all(waiter);
 	/* that the job is over, or this worker, the controller tells everybody */
-	if (!broken && !waiter->health->failed && error->code != ERROR_TIMEOUT &&
+	if (!step->broken && !waiter->health->failed && error->code != ERROR_TIMEOUT &&
 	    error->code != ERROR_INTERRUPTED)
 		waiter_cannot(waiter, waiter->receiver.past, error->text);
 	if (waiter->opened)
 		taint(waiter);
-	if (broken)
+	if (step->broken)
 		return health_fail(waiter->health, error, waiter->receiver.wanted);
 	return -(int)error->code;
 }
