@@ -107,3 +107,29 @@ def test_publish__goes_on_without_an_engine_that_does_not_come():
         (loss,) = heard(trainer)
         assert loss.ranks == range(1, 2) and loss.code == weft.Code.TIMEOUT, loss
         engines[1].close()
+
+
+@pytest.mark.parametrize("on_miss", ["stay", "leave"])
+def test_engine__that_misses_a_version_stays_or_leaves_as_the_fleet_wants(on_miss):
+    def refuses(version):
+        if version == 2:
+            raise ValueError("no room for scales")
+
+    with two_engines(on_miss=on_miss) as (_, trainer, engines):
+        engines[1].set_post_load(refuses)
+        waits = [Thread(worker.wait, 2) for worker in engines]
+        trainer.publish(2, values(2))
+        assert waits[0].done() == 2
+        with pytest.raises(weft.HookFailed):
+            waits[1].done()
+        assert engines[1].published == 1
+        if on_miss == "leave":
+            all_at(trainer, engines[0], 3)
+            (loss,) = heard(trainer)
+            assert loss.ranks == range(1, 2) and loss.code == weft.Code.POST_LOAD, loss
+            assert "inference 1" in loss.text and "post-load hook" in loss.text, loss
+        else:
+            waits = [Thread(worker.wait, 3) for worker in engines]
+            trainer.publish(3, values(3))
+            assert [wait.done() for wait in waits] == [3, 3] and not trainer.losses
+        engines[1].close()
