@@ -136,45 +136,40 @@ static int check_options(const struct controller_options *options, struct error 
 	return 0;
 }
 
-static int choose_catch_up(struct controller *controller, struct error *error)
+/* Of two words: *other_chosen, which is not the default, or what was given is neither. */
+static int choose(const char *option, const char *given, const char *usual, const char *other,
+		  bool *other_chosen, struct error *error)
 {
-	const char *from = controller->options.catch_up_from;
-
-	controller->catch_up_trainers = from && strcmp(from, "trainers") == 0;
-	if (from && !controller->catch_up_trainers && strcmp(from, "engines") != 0)
-		return error_set(error, ERROR_CONFIG,
-				 "--catch-up-from '%.64s' is none of engines, trainers", from);
-	controller->options.catch_up_from = NULL; /* the caller's */
-	return 0;
+	*other_chosen = given && strcmp(given, other) == 0;
+	if (!given || *other_chosen || strcmp(given, usual) == 0)
+		return 0;
+	return error_set(error, ERROR_CONFIG, "--%s '%.64s' is none of %s, %s", option, given,
+			 usual, other);
 }
 
-static int choose_on_loss(struct controller *controller, struct error *error)
+/* What the job does without one of its workers, or a version. */
+static int choose_losses(struct controller *controller, struct error *error)
 {
-	const char *on_loss = controller->options.on_loss;
+	struct controller_options *options = &controller->options;
+	int rc = choose("on-loss", options->on_loss, "end", "continue", &controller->continues,
+			error);
 
-	controller->continues = on_loss && strcmp(on_loss, "continue") == 0;
-	if (on_loss && !controller->continues && strcmp(on_loss, "end") != 0)
-		return error_set(error, ERROR_CONFIG, "--on-loss '%.64s' is none of end, continue",
-				 on_loss);
-	controller->options.on_loss = controller->continues ? "continue" : "end";
-	if (controller->options.engines_min && !controller->continues)
+	if (!rc)
+		rc = choose("on-miss", options->on_miss, "stay", "leave", &controller->misses_leave,
+			    error);
+	if (!rc)
+		rc = choose("catch-up-from", options->catch_up_from, "engines", "trainers",
+			    &controller->catch_up_trainers, error);
+	options->on_loss = controller->continues ? "continue" : "end";
+	options->on_miss = options->catch_up_from = NULL; /* the caller's */
+	if (rc || controller->continues)
+		return rc;
+	if (options->engines_min)
 		return error_set(
 			error, ERROR_CONFIG,
 			"--engines-min needs --on-loss continue: without it no engine comes in "
 			"later");
-	return 0;
-}
-
-static int choose_on_miss(struct controller *controller, struct error *error)
-{
-	const char *on_miss = controller->options.on_miss;
-
-	controller->misses_leave = on_miss && strcmp(on_miss, "leave") == 0;
-	if (on_miss && !controller->misses_leave && strcmp(on_miss, "stay") != 0)
-		return error_set(error, ERROR_CONFIG, "--on-miss '%.64s' is none of stay, leave",
-				 on_miss);
-	controller->options.on_miss = NULL; /* the caller's */
-	if (controller->misses_leave && !controller->continues)
+	if (controller->misses_leave)
 		return error_set(error, ERROR_CONFIG,
 				 "--on-miss leave needs --on-loss continue: without it an engine "
 				 "that leaves ends the job");
@@ -204,12 +199,8 @@ static int choose_routing(struct controller *controller, struct error *error)
 		rc = commit_parse(&rules->commit,
 				  options->commit ? options->commit : COMMIT_DEFAULT, error);
 	if (!rc)
-		rc = choose_on_loss(controller, error);
+		rc = choose_losses(controller, error);
 	rules->followed = controller->continues;
-	if (!rc)
-		rc = choose_on_miss(controller, error);
-	if (!rc)
-		rc = choose_catch_up(controller, error);
 	/* the rows' own names outlive the caller's strings */
 	if (!rc) {
 		options->policy = rules->policy->name;

@@ -3,11 +3,27 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
+#include "transport/transport.h"
 #include <sys/resource.h>
 
 /* A call keeps whoever maps or unmaps anything in this process waiting, and mapper_stop. */
 #define CALL_BYTES (UINT64_C(4) << 20)
 #define NICER	   10
+#define BYTES_MIN  65536u /* a call for fewer costs what it saves */
+
+bool mapper_wants(const struct transport_remote *remote, uint64_t bytes)
+{
+	return bytes >= BYTES_MIN && remote && transport_remote_pointer(remote) &&
+	       !transport_remote_kept(remote);
+}
+
+void mapper_map(const struct transport_remote *remote, uint64_t offset, uint64_t bytes)
+{
+	uint64_t all = remote ? transport_remote_bytes(remote) : 0;
+
+	if (mapper_wants(remote, bytes) && offset <= all && bytes <= all - offset)
+		memory_map_pages((unsigned char *)transport_remote_pointer(remote) + offset, bytes);
+}
 
 static void map_range(const struct mapper *mapper, const struct mapper_range *range)
 {

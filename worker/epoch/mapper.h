@@ -19,6 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct transport_remote;
+
 /* In the order of their targets. */
 struct mapper_range {
 	const unsigned char *memory;
@@ -39,6 +41,11 @@ struct mapper {
 void mapper_start(struct mapper *mapper, struct mapper_range *ranges, size_t count);
 /* Before that memory is mapped here no more. */
 void mapper_stop(struct mapper *mapper);
+
+/* So many bytes of it are worth a call: they are mapped, and were not when it was imported. [any thread] */
+bool mapper_wants(const struct transport_remote *remote, uint64_t bytes);
+/* Makes that call, before they are written; what lies beyond its end the write refuses. [any thread] */
+void mapper_map(const struct transport_remote *remote, uint64_t offset, uint64_t bytes);
 
 /* [any thread] */
 static inline bool mapper_lacks(const struct mapper *mapper, uint32_t target)

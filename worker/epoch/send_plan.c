@@ -173,8 +173,7 @@ static size_t list_unmapped(const struct send_plan *plan, const struct epoch *ep
 		uint64_t bytes = spread_span(&row->spread, row->bytes);
 
 		for (uint32_t c = 0; c < epoch->peers[row->peer].theirs->copies; c++) {
-			if (!target[c].pointer || bytes < MAP_BYTES_MIN ||
-			    transport_remote_kept(target[c].remote))
+			if (!mapper_wants(target[c].remote, bytes))
 				continue;
 			if (ranges)
 				ranges[count] = (struct mapper_range){

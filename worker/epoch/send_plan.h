@@ -14,7 +14,6 @@
 #ifndef WORKER_EPOCH_SEND_PLAN_H
 #define WORKER_EPOCH_SEND_PLAN_H
 
-#include "base/memory.h"
 #include "base/pool.h"
 #include "job/layout.h"
 #include "pack/pack.h"
@@ -25,7 +24,6 @@
 
 #define NO_SOURCE UINT32_MAX
 #define NO_TENSOR UINT32_MAX
-#define MAP_BYTES_MIN 65536u /* a call for fewer costs what it saves */
 
 struct epoch;
 
@@ -172,9 +170,8 @@ static inline bool send_plan_merges(const struct send_plan *plan, const struct s
 /* Before so many bytes of that target are written, from `at` in its region on. */
 static inline void send_plan_map(const struct send_plan *plan, const struct send_target *target, uint64_t at, uint64_t bytes)
 {
-	if (bytes >= MAP_BYTES_MIN && mapper_lacks(&plan->mapper, (uint32_t)(target - plan->targets)) &&
-	    target->pointer && !transport_remote_kept(target->remote))
-		memory_map_pages(target->pointer + at, bytes);
+	if (mapper_lacks(&plan->mapper, (uint32_t)(target - plan->targets)))
+		mapper_map(target->remote, at, bytes);
 }
 
 static inline bool send_plan_deltas(const struct send_plan *plan, size_t peer)

@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "base/text.h"
 #include "worker/api/weft.h"
 #include "worker/update/copy_sums.h"
@@ -114,17 +113,6 @@ static int no_region(const struct peer *peer, uint32_t region, struct error *err
 			 peer->name, region);
 }
 
-/* What is written the first time and mapped: in one call, not by a fault each page, which costs more than the copy. */
-static void map_target(const struct transport_remote *remote, uint64_t offset, uint64_t bytes)
-{
-	unsigned char *memory = transport_remote_pointer(remote);
-	uint64_t all = transport_remote_bytes(remote);
-
-	/* what lies beyond its end is refused by the write */
-	if (memory && !transport_remote_kept(remote) && offset <= all && bytes <= all - offset)
-		memory_map_pages(memory + offset, bytes);
-}
-
 /* The next part of the next parameter, from the copy that is shown. */
 static int write_part(const struct donor *donor, struct donation *donation, uint32_t copy,
 		      struct error *error)
@@ -142,7 +130,7 @@ static int write_part(const struct donor *donor, struct donation *donation, uint
 
 	if (!remote)
 		return no_region(peer, there->region, error);
-	map_target(remote, there->offset + donation->at, bytes);
+	mapper_map(remote, there->offset + donation->at, bytes);
 	rc = transport_write(peer->endpoint, params_memory(params, copy, id) + donation->at,
 			     params->regions[here->region], remote, there->offset + donation->at,
 			     bytes, clock_deadline_ns(epoch->wait_ms), error);

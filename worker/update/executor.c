@@ -105,10 +105,6 @@ static int write_bytes(struct sender *sender, const struct step *step, const str
 	struct send_target place;
 	int rc = executor_place(sender, step, doing, &place, error);
 
-	if (!rc && !step->sums && !step->lands && !step->tells)
-		send_plan_map(&sender->epoch->send,
-			      executor_target(sender, &sender->epoch->send.rows[step->row]),
-			      place.offset, doing->bytes);
 	if (!rc && doing->rows) {
 		rows = (struct transport_rows){doing->from, doing->rows->pack.runs.row_bytes,
 					       doing->rows->pack.runs.stride_bytes};

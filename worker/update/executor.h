@@ -155,7 +155,7 @@ const struct send_target *executor_target(const struct sender *sender,
 
 /* ---- executor_land.c: what lands. Under the peer's wire ---- */
 
-/* Where a step's bytes go. doing: of a POST. */
+/* Where a step's bytes go, its pages mapped if it is the first to write there. doing: of a POST. */
 int executor_place(struct sender *sender, const struct step *step, const struct doing *doing,
 		   struct send_target *place, struct error *error);
 /* A step that merges: nothing is posted yet. The number of the peer's last write. */

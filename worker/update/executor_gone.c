@@ -46,8 +46,6 @@ bool executor_drop(struct sender *sender, uint32_t peer, const struct error *why
 
 void executor_let_go(struct sender *sender)
 {
-	struct mapper *mapper = &sender->epoch->send.mapper;
-
 	for (uint32_t p = 0; p < sender->epoch->peer_count; p++) {
 		struct peer *peer = &sender->epoch->peers[p];
 		pthread_mutex_t *wire = executor_wire(sender, p);
@@ -55,7 +53,7 @@ void executor_let_go(struct sender *sender)
 		if (!peer->gone || !peer->endpoint)
 			continue;
 		if (peer->import_count) /* the host may have its addresses next; what is left is mapped by faults */
-			mapper_stop(mapper);
+			mapper_stop(&sender->epoch->send.mapper);
 		pthread_mutex_lock(wire);
 		peer_let_go(sender->epoch, peer);
 		pthread_mutex_unlock(wire);

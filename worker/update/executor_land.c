@@ -19,11 +19,15 @@ int executor_place(struct sender *sender, const struct step *step, const struct 
 {
 	const struct update_accept *accept = &sender->schedule.links[step->peer].accept;
 	const struct peer *peer = &sender->epoch->peers[step->peer];
+	const struct send_plan *plan = &sender->epoch->send;
+	const struct send_target *target;
 	uint32_t region = step->sums ? accept->sums_region : accept->window_region;
 
 	if (!step->sums && !step->lands && !step->tells) {
-		*place = *executor_target(sender, &sender->epoch->send.rows[step->row]);
+		target = executor_target(sender, &plan->rows[step->row]);
+		*place = *target;
 		place->offset += doing->offset;
+		send_plan_map(plan, target, place->offset, doing->bytes);
 		return 0;
 	}
 	*place = (struct send_target){.remote = peer_remote(peer, region),
