@@ -81,6 +81,16 @@ def test_job__versions_may_start_anywhere(tmp_path, models):
         job.verify(jobs.expected(models["qwen2"], job.infer), [4000000000, 4000000001])
 
 
+def test_every__has_trainers_begin_versions_in_different_periods_of_the_clock(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], "world=2,source=gathered", "engines=1,tp=2") as job:
+        job.controller()
+        job.workers(updates=4, trainer_flags=["--every", "250ms"])
+        job.succeed()
+        for rank in range(2):
+            begins = [update["time"] - update["seconds"] - update["wait_seconds"] for update in job.processes[f"trainer-{rank}"].updates()]
+            assert len({(begin + 0.05) // 0.25 for begin in begins}) == 4, begins  # clocks are rounded
+
+
 @pytest.mark.parametrize("bind,host", [("tcp://[::1]:0", "[::1]"), ("tcp://*:0", "localhost")])
 def test_job__reaches_its_controller_by_ipv6_and_by_name(tmp_path, models, bind, host):
     if "::1" in host and not pathlib.Path("/proc/net/if_inet6").read_text().strip():

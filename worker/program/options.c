@@ -53,6 +53,9 @@ static const struct option_row {
 	 "version of the first update, at least 1 (default 1)"},
 	{"interval", NULL, "TIME", KIND_PAUSE, AT(interval_ms),
 	 "a trainer's pause between updates (default 0)"},
+	{"every", NULL, "TIME", KIND_PAUSE, AT(every_ms),
+	 "trainer: begin an update, once its version is made, at the next multiple of TIME of the host's clock, so "
+	 "that all begin together, as after a training step (default 0: each when it is ready)"},
 	{"change-one-in", NULL, "N", KIND_NUMBER, AT(change_one_in),
 	 "a version differs from the one before in one of N of its 16-bit values (default 1: in all); give it to all workers"},
 	{"repeat", NULL, NULL, KIND_FLAG, AT(repeat),

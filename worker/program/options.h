@@ -15,7 +15,7 @@ struct arguments {
 	const char *controller, *key, *role, *model, *as, *checkpoint, *train, *infer, *job, *transport;
 	const char *digests, *nic, *replica, *live_params, *post_load, *memory, *stage, *metrics, *metrics_file,
 		*log_format, *trace;
-	uint64_t rank, world, updates, first_version, change_one_in, interval_ms, join_timeout_ms;
+	uint64_t rank, world, updates, first_version, change_one_in, interval_ms, every_ms, join_timeout_ms;
 	uint64_t update_timeout_ms, ring_bytes, landing_bytes, pack_threads;
 	uint64_t given; /* a bit for every option of the command line */
 	bool checksums, verify, own_memory, shadow, json, die_with_parent, ignored, quiet;

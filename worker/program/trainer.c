@@ -174,6 +174,24 @@ static int pause(struct player *player, uint64_t ms, weft_error *error)
 	}
 }
 
+/* Trainers of a job end a step together, by their collectives; those that are played here make
+ * versions one after the other where processors are few, and meet by the clock. */
+static void meet_by_clock(uint64_t every_ms)
+{
+	struct timespec now;
+	uint64_t next_ms;
+
+	if (!every_ms)
+		return;
+	clock_gettime(CLOCK_REALTIME, &now);
+	next_ms = ((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000) / every_ms *
+			  every_ms +
+		  every_ms;
+	now = (struct timespec){(time_t)(next_ms / 1000), (long)(next_ms % 1000) * 1000000};
+	/* a signal ends it, and the call that comes next says so */
+	clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &now, NULL);
+}
+
 int trainer_run(struct player *player, weft_error *error)
 {
 	const struct arguments *a = &player->arguments;
@@ -187,6 +205,8 @@ int trainer_run(struct player *player, weft_error *error)
 			rc = pause(player, a->interval_ms, error);
 		if (!rc)
 			rc = make_version(player, version, error);
+		if (!rc)
+			meet_by_clock(a->every_ms);
 		if (!rc)
 			rc = send(player, version, error);
 	}
