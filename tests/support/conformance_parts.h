@@ -43,6 +43,7 @@ extern const struct conformance *conformance_subject;
 	X(late_write__never_lands_in_memory_that_is_used_again) \
 	X(pointer__stores_count_as_written) \
 	X(mapped__memory_that_is_kept_is_there_again) \
+	X(mapped__much_memory_that_is_kept_for_nothing_is_unmapped) \
 	X(close__any_order_is_right) \
 	X(session__survives_every_failed_allocation) \
 	X(sessions__many_leave_nothing_behind) \

@@ -285,3 +285,33 @@ void mapped__memory_that_is_kept_is_there_again(void **state)
 	transport_region_close(&other);
 	pair_close(&pair);
 }
+
+/* A thread does it, which the next one's pause, or the domain's end, waits for. */
+void mapped__much_memory_that_is_kept_for_nothing_is_unmapped(void **state)
+{
+	struct pair pair;
+	bool mapped;
+
+	(void)state;
+	open_pair(&pair, 4 << 20);
+	mapped = transport_remote_pointer(pair.remote) &&
+		 strcmp(conformance_subject->provider, "shm") == 0;
+	for (int turn = 0; turn < 3; turn++) {
+		unsigned before = shared_mappings();
+		uint64_t end = soon();
+
+		transport_domain_keep_mapped(pair.a, true);
+		transport_remote_close(&pair.remote);
+		if (mapped)
+			assert_int_equal(shared_mappings(), before);
+		transport_domain_keep_mapped(pair.a, false);
+		while (shared_mappings() > before - mapped && clock_ns() < end)
+			clock_sleep_ms(1);
+		assert_true(shared_mappings() <= before - mapped);
+		import_again(&pair, pair.target);
+		assert_false(transport_remote_kept(pair.remote));
+		write_and_signal(&pair, 0, 8192);
+	}
+	transport_domain_keep_mapped(pair.a, true);
+	pair_close(&pair);
+}

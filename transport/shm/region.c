@@ -131,58 +131,6 @@ static int check_trailer(int fd, uint64_t bytes, const struct shm_region_record 
 	return 0;
 }
 
-/* ---- kept ---- */
-
-/* In place of mapping it: whoever made the record has that region yet, and no other has its cookie. */
-static bool take_kept(struct shm_domain *domain, struct shm_remote *shm)
-{
-	for (size_t i = 0; i < domain->kept.count; i++) {
-		struct shm_kept *kept = &domain->kept.items[i];
-
-		if (kept->pid != shm->record.identity.pid ||
-		    kept->start != shm->record.identity.start || kept->bytes != shm->map_bytes ||
-		    memcmp(kept->cookie, shm->record.cookie, sizeof(kept->cookie)) != 0)
-			continue;
-		shm->memory = kept->memory;
-		*kept = domain->kept.items[--domain->kept.count];
-		return true;
-	}
-	return false;
-}
-
-static bool keep_mapping(struct shm_domain *domain, const struct shm_remote *shm)
-{
-	struct shm_kept kept = {.pid = shm->record.identity.pid,
-				.start = shm->record.identity.start,
-				.memory = shm->memory,
-				.bytes = shm->map_bytes};
-
-	memcpy(kept.cookie, shm->record.cookie, sizeof(kept.cookie));
-	return domain->keeps && shm->memory && array_add(&domain->kept, kept);
-}
-
-void shm_domain_keep_mapped(struct transport_domain *domain, bool keep)
-{
-	struct shm_domain *shm = domain->state;
-
-	shm->keeps = keep;
-	while (!keep && shm->kept.count) {
-		struct shm_kept *kept = &shm->kept.items[--shm->kept.count];
-
-		shm_unmap(&kept->memory, kept->bytes);
-	}
-}
-
-/* Not in a forked child: it never had the mappings, and may have others there. */
-void shm_kept_close(struct transport_domain *domain)
-{
-	struct shm_domain *shm = domain->state;
-
-	if (getpid() == domain->pid)
-		shm_domain_keep_mapped(domain, false);
-	array_free(&shm->kept);
-}
-
 /* ---- remotes ---- */
 
 static int map_peer(struct transport_remote *remote, struct error *error)
@@ -215,7 +163,7 @@ static int import_mapped(struct transport_remote *remote, struct error *error)
 	int rc;
 
 	shm->map_bytes = whole_pages(remote->bytes);
-	remote->kept = take_kept(remote->endpoint->domain->state, shm);
+	remote->kept = shm_kept_take(remote->endpoint->domain->state, shm);
 	rc = remote->kept ? 0 : map_peer(remote, error);
 	remote->pointer = shm->memory;
 	return rc;
@@ -267,8 +215,7 @@ void shm_remote_close(struct transport_remote *remote)
 	struct shm_remote *shm = remote->state;
 
 	/* not in a forked child: it never had the mapping, and may have another one there */
-	if (getpid() == remote->endpoint->domain->pid &&
-	    !keep_mapping(remote->endpoint->domain->state, shm))
-		shm_unmap(&shm->memory, shm->map_bytes);
+	if (getpid() == remote->endpoint->domain->pid)
+		shm_kept_put(remote);
 	memory_free(shm);
 }

@@ -35,6 +35,7 @@ int shm_domain_open(struct transport_domain *domain, struct error *error)
 		memory_free(shm);
 		return rc;
 	}
+	shm_kept_open(shm);
 	domain->state = shm;
 	shm_reach(&shm->self, domain->reach, sizeof(domain->reach));
 	domain->caps = (struct transport_caps){

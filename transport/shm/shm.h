@@ -36,6 +36,7 @@
 #include "transport/identity.h"
 #include "transport/mailbox.h"
 #include "transport/provider.h"
+#include <pthread.h>
 #include <sys/uio.h>
 
 #define SHM_COOKIE_BYTES  16
@@ -126,10 +127,18 @@ struct shm_kept {
 	uint64_t bytes;
 };
 
+struct shm_unmapper {
+	pthread_mutex_t lock;        /* of `left` and `ended` */
+	ARRAY(struct shm_kept) left;
+	pthread_t thread;
+	bool started, ended;         /* ended: it looks at `left` no more */
+};
+
 struct shm_domain {
 	struct identity self;
 	ARRAY(struct shm_block *) blocks;
 	ARRAY(struct shm_kept) kept;
+	struct shm_unmapper unmapper;
 	bool keeps;
 	bool ptracer_set;
 	void *more;
@@ -244,7 +253,10 @@ void shm_process_allow(struct shm_domain *domain);
 
 /* region.c: that it is the endpoint's peer who made the region, and that it can be written */
 int shm_remote_check(const struct transport_remote *remote, struct error *error);
-/* Of a domain that closes. */
+/* kept.c. The mapping of a remote that closes: kept, or unmapped. take: in place of mapping what a record names. */
+void shm_kept_put(const struct transport_remote *remote);
+bool shm_kept_take(struct shm_domain *domain, struct shm_remote *shm);
+void shm_kept_open(struct shm_domain *domain);
 void shm_kept_close(struct transport_domain *domain);
 
 /* The ops, typed as provider.h has them: shm_domain_open and so on. */
