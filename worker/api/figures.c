@@ -172,6 +172,10 @@ int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_error *error
 		rc = abi_check_out(ABI_PLAN_VIEW, "weft_plan", view, &inner);
 	if (rc)
 		return worker_result(rc, &inner, error);
+	if (!worker->epoch && worker->health.failed) {
+		rc = health_check((struct health *)(uintptr_t)&worker->health, &inner);
+		return worker_result(rc, &inner, error);
+	}
 	if (!worker->epoch) {
 		rc = error_set(
 			&inner, ERROR_STATE,

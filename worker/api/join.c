@@ -7,8 +7,10 @@
 #include "trace/trace.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #define FENCE_MS   5000u
+#define LET_GO_MS  2000u
 #define CONNECT_MS 10000u /* where a job goes on, of an engine that may be gone again */
 
 static int start(struct weft_worker *worker, uint32_t timeout_ms, struct error *error)
@@ -72,6 +74,37 @@ void join_undo(struct weft_worker *worker)
 {
 	close_sides(worker);
 	epoch_release(&worker->epoch);
+}
+
+static bool none_in_flight(struct weft_worker *worker)
+{
+	uint64_t deadline = clock_deadline_ns(LET_GO_MS);
+
+	while (atomic_load(&worker->calls)) {
+		if (clock_ns() >= deadline)
+			return false;
+		clock_sleep_ms(1);
+	}
+	return true;
+}
+
+void join_let_go(struct weft_worker *worker, bool told)
+{
+	if (!worker->health.failed || worker->pid != getpid() ||
+	    atomic_exchange(&worker->has_let_go, true))
+		return;
+	if (!told && worker->control && control_running(worker->control))
+		control_settle(worker->control, LET_GO_MS);
+	if (worker->self.role == ROLE_INFERENCE) {
+		donor_let_go(&worker->donor);
+		return;
+	}
+	if (!none_in_flight(worker)) { /* whoever comes last does it */
+		atomic_store(&worker->has_let_go, false);
+		return;
+	}
+	transport_domain_keep_mapped(worker->domain, false);
+	join_undo(worker);
 }
 
 /* What the full replica holds can be sent again under the plan that comes, if that sends the same: who connects looks (homes lie by

@@ -91,5 +91,7 @@ int weft_fail(weft_worker *worker, int code, const char *text, weft_error *error
 		return worker_result(rc, &inner, error);
 	error_set(&why, error_known(code) ? (enum error_code)code : ERROR_HOST, "%s",
 		  text && *text ? text : "its program gave up and did not say why");
-	return worker_result(worker_tell(worker, &why, TELL_MS, &inner), &inner, error);
+	rc = worker_tell(worker, &why, TELL_MS, &inner);
+	join_let_go(worker, true);
+	return worker_result(rc, &inner, error);
 }

@@ -58,7 +58,10 @@ static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_
 		metrics_ends(worker, SYNC_OK);
 	if (begun && rc <= 0)
 		worker_is_between(worker, !rc);
-	return worker_answer(worker, rc, &inner, error);
+	rc = worker_answer(worker, rc, &inner, error);
+	if (worker && rc < 0)
+		join_let_go(worker, false);
+	return rc;
 }
 
 int weft_update_wait(weft_worker *worker, uint64_t version, uint32_t timeout_ms,

@@ -626,8 +626,9 @@ WEFT_API int weft_leave(weft_worker *worker, weft_error *error);
  *
  * with `code`, one of enum weft_code (0 and others: WEFT_E_HOST). `text` is one line; control characters in it are
  * shown escaped. It waits until the controller has heard, 2 s at most (then WEFT_E_CONTROLLER_LOST), so a
- * program may exit after it. Later calls are this error; the worker can only be closed. 0 also when the job had
- * failed already: what came first is what everybody is told. */
+ * program may exit after it. Later calls are this error; the worker can only be closed. A trainer has let go then of
+ * what it had mapped of others' memory, as after any call that failed for good: nobody waits for the host to close it.
+ * 0 also when the job had failed already: what came first is what everybody is told. */
 WEFT_API int weft_fail(weft_worker *worker, int code, const char *text, weft_error *error);
 /* Leaves if needed (as one that did not do its work after weft_interrupt, inside an update, or when the last
  * update failed here; the controller then fails the job). A host that closes after a call that failed, of those

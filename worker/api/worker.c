@@ -311,6 +311,8 @@ int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error)
 		rc = health_check(&worker->health, &inner);
 	if (!rc)
 		rc = join_run(worker, timeout_ms, &inner);
+	if (rc < 0 && worker)
+		join_let_go(worker, false);
 	return worker_result(rc, &inner, error);
 }
 

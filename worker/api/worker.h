@@ -66,6 +66,8 @@ struct weft_worker {
 	struct health health;
 	_Atomic bool is_unhandled;        /* the last call for this worker's work failed */
 	struct error unhandled;           /* so; under health's lock */
+	atomic_uint calls;                /* trainer: of updates, in flight; */
+	_Atomic bool has_let_go;          /* .. once it has failed: join_let_go */
 	struct watch watch;
 	char host[64], host_id[64];
 	struct nic_report *nics;          /* as declared; names are the domain's */
@@ -171,6 +173,11 @@ int join_connected(struct weft_worker *worker, struct error *error);
  * 0: there is a plan again, and the call goes on. Without block WEFT_AGAIN. */
 int join_pause(struct weft_worker *worker, const struct stop *stop, struct error *error);
 int join_again(struct weft_worker *worker, bool block, struct error *error);
+/* A worker that has failed, which its host may not close for long (it keeps the exception, or looks into what went wrong): peers need not wait for
+ * what it has mapped of their memory. A trainer does nothing more then; a rank sends no more copies, and readers read on. After a
+ * call that failed; waits until no call of an update is in flight, and before that, unless it is told, until the controller has heard
+ * of the failure, which explains what peers see; for 2 s each. */
+void join_let_go(struct weft_worker *worker, bool told);
 /* The host's memory is its own again, or declare_check_memory says who may still write it. */
 void join_undo(struct weft_worker *worker);
 

@@ -7,11 +7,35 @@
 #include "worker/api/metrics.h"
 #include "worker/api/worker.h"
 
+/* Several threads may write at once: whoever lets go after a failure waits for the others. */
+static int call_begins(weft_worker *worker, const char *call, struct error *error)
+{
+	if (worker)
+		atomic_fetch_add(&worker->calls, 1);
+	return worker_may_update(worker, ROLE_TRAINER, call, error);
+}
+
+static void call_is_over(weft_worker *worker, int rc)
+{
+	if (!worker)
+		return;
+	atomic_fetch_sub(&worker->calls, 1);
+	if (rc < 0)
+		join_let_go(worker, false);
+}
+
+static int call_ends(weft_worker *worker, int rc, const struct error *inner, weft_error *error)
+{
+	rc = worker_answer(worker, rc, inner, error);
+	call_is_over(worker, rc);
+	return rc;
+}
+
 static int begin(weft_worker *worker, const char *call, uint64_t version, bool block,
 		 weft_error *error)
 {
 	struct error inner;
-	int rc = worker_may_update(worker, ROLE_TRAINER, call, &inner);
+	int rc = call_begins(worker, call, &inner);
 	bool begun = !rc && !sender_open_version(&worker->sender);
 
 	if (begun)
@@ -31,7 +55,7 @@ static int begin(weft_worker *worker, const char *call, uint64_t version, bool b
 		metrics_fails(worker, inner.code);
 		worker_is_between(worker, false);
 	}
-	return worker_answer(worker, rc, &inner, error);
+	return call_ends(worker, rc, &inner, error);
 }
 
 /* What was to be the update's last call. */
@@ -71,7 +95,7 @@ int weft_update_write(weft_worker *worker, uint32_t id, const weft_memory *memor
 {
 	weft_memory taken;
 	struct error inner;
-	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_write", &inner);
+	int rc = call_begins(worker, "weft_update_write", &inner);
 
 	if (!rc)
 		rc = judged(worker,
@@ -79,7 +103,7 @@ int weft_update_write(weft_worker *worker, uint32_t id, const weft_memory *memor
 			    &inner);
 	if (!rc)
 		rc = sender_write(&worker->sender, id, taken.pointer, taken.bytes, &inner);
-	return worker_answer(worker, rc, &inner, error);
+	return call_ends(worker, rc, &inner, error);
 }
 
 /* Where tensor `id` lies; NULL: nowhere, which the update judges. */
@@ -134,11 +158,11 @@ int weft_update_write_all(weft_worker *worker, const weft_memory *memory, size_t
 			  size_t stride, weft_error *error)
 {
 	struct error inner;
-	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_write_all", &inner);
+	int rc = call_begins(worker, "weft_update_write_all", &inner);
 
 	if (!rc)
 		rc = write_all(worker, memory, count, stride, &inner);
-	return worker_answer(worker, rc, &inner, error);
+	return call_ends(worker, rc, &inner, error);
 }
 
 static int take_slice(const struct weft_worker *worker, const weft_slice *array, size_t stride,
@@ -179,27 +203,27 @@ int weft_update_write_bucket(weft_worker *worker, const weft_slice *slices, size
 			     size_t stride, weft_error *error)
 {
 	struct error inner;
-	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_write_bucket", &inner);
+	int rc = call_begins(worker, "weft_update_write_bucket", &inner);
 
 	if (!rc)
 		rc = write_bucket(worker, slices, count, stride, &inner);
-	return worker_answer(worker, rc, &inner, error);
+	return call_ends(worker, rc, &inner, error);
 }
 
 int weft_update_drain(weft_worker *worker, weft_error *error)
 {
 	struct error inner;
-	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_drain", &inner);
+	int rc = call_begins(worker, "weft_update_drain", &inner);
 
 	if (!rc)
 		rc = sender_drain(&worker->sender, &inner);
-	return worker_answer(worker, rc, &inner, error);
+	return call_ends(worker, rc, &inner, error);
 }
 
 int weft_update_end(weft_worker *worker, weft_error *error)
 {
 	struct error inner;
-	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_end", &inner);
+	int rc = call_begins(worker, "weft_update_end", &inner);
 
 	if (!rc)
 		rc = sender_end(&worker->sender, &inner);
@@ -208,13 +232,13 @@ int weft_update_end(weft_worker *worker, weft_error *error)
 		rc = stand_in_run(&worker->stand_in, &inner);
 	}
 	over(worker, rc, SYNC_OK, &inner);
-	return worker_answer(worker, rc, &inner, error);
+	return call_ends(worker, rc, &inner, error);
 }
 
 int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error)
 {
 	struct error inner;
-	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_replay", &inner);
+	int rc = call_begins(worker, "weft_update_replay", &inner);
 
 	if (!rc && !sender_open_version(&worker->sender))
 		metrics_starts(worker);
@@ -230,7 +254,7 @@ int weft_update_replay(weft_worker *worker, uint64_t version, weft_error *error)
 				&inner);
 	}
 	over(worker, rc, SYNC_OK, &inner);
-	return worker_answer(worker, rc, &inner, error);
+	return call_ends(worker, rc, &inner, error);
 }
 
 /* Who does not repeat, or has not ended what it began last, has nothing to send once more, and stops all the same: the others wait for it. Before
@@ -279,7 +303,7 @@ static int between(weft_worker *worker, bool repeats, uint64_t *version, struct 
 int weft_update_repeat(weft_worker *worker, uint64_t *version, weft_error *error)
 {
 	struct error inner;
-	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_repeat", &inner);
+	int rc = call_begins(worker, "weft_update_repeat", &inner);
 
 	if (!rc && !version)
 		rc = error_set(&inner, ERROR_USAGE, "weft_update_repeat: version is NULL");
@@ -287,7 +311,7 @@ int weft_update_repeat(weft_worker *worker, uint64_t *version, weft_error *error
 		*version = 0;
 		rc = between(worker, true, version, &inner);
 	}
-	return worker_answer(worker, rc, &inner, error);
+	return call_ends(worker, rc, &inner, error);
 }
 
 /* What repeat has named has to be sent first. */
@@ -295,7 +319,7 @@ int weft_update_admit(weft_worker *worker, weft_error *error)
 {
 	struct error inner;
 	uint64_t version = 0;
-	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_admit", &inner);
+	int rc = call_begins(worker, "weft_update_admit", &inner);
 
 	if (!rc)
 		rc = between(worker, false, &version, &inner);
@@ -304,16 +328,17 @@ int weft_update_admit(weft_worker *worker, weft_error *error)
 			       "weft_update_admit: weft_update_repeat has said that update %llu is "
 			       "sent once more: begin it first",
 			       (unsigned long long)version);
-	return worker_answer(worker, rc, &inner, error);
+	return call_ends(worker, rc, &inner, error);
 }
 
 int weft_update_abort(weft_worker *worker, const char *why, weft_error *error)
 {
 	struct error inner;
-	int rc = worker_may_update(worker, ROLE_TRAINER, "weft_update_abort", &inner);
+	int rc = call_begins(worker, "weft_update_abort", &inner);
 
 	if (!rc)
 		rc = sender_abort(&worker->sender, why, &inner);
 	over(worker, rc, SYNC_ABORTED, &inner);
+	call_is_over(worker, rc);
 	return worker_result(rc, &inner, error);
 }

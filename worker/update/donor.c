@@ -64,6 +64,14 @@ static void let_go(const struct donor *donor, struct donation *donation)
 	peer_let_go(donor->epoch, donation->peer);
 }
 
+void donor_let_go(struct donor *donor)
+{
+	for (size_t i = 0; i < donor->count; i++)
+		if (!donor->donations[i].over)
+			let_go(donor, &donor->donations[i]);
+	donor->count = 0;
+}
+
 /* The newcomer goes on to trainers' next version. It is told where its endpoint is whole: all that was written is there then. */
 static void give_up(const struct donor *donor, struct donation *donation, const char *why)
 {

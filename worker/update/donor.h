@@ -56,6 +56,8 @@ int donor_open(struct donor *donor, struct epoch *epoch, struct health *health, 
 /* Sends what is left. Without block: a part, and WEFT_AGAIN. An error is the job's, or ERROR_INTERRUPTED, or ERROR_TIMEOUT: of this
  * call, timeout_ms 0: the plan's. */
 int donor_run(struct donor *donor, uint32_t timeout_ms, bool block, struct error *error);
+/* Nothing more is sent: newcomers hear at the next look at their endpoint that it has gone. */
+void donor_let_go(struct donor *donor);
 void donor_close(struct donor *donor);
 
 #endif
