@@ -65,7 +65,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			must_refuse(rc, &error);
 			must(meet.tag == 0);
 		} else {
-			must(meet.tag == UPDATE_GIVE_UP || (meet.tag == UPDATE_ARRIVE) == !decides);
+			must(meet.tag == UPDATE_GIVE_UP ||
+			     (meet.tag == UPDATE_ARRIVE || meet.tag == UPDATE_LATER) == !decides);
 			must(!meet.arrive.turn ||
 			     meet.arrive.min_version <= meet.arrive.max_version);
 			must(!meet.give_up.turn ||

@@ -82,6 +82,7 @@ int waiter_meets_open(struct waiter *waiter, struct error *error)
 		return 0;
 	waiter->mates = pool_array(&waiter->pool, count, sizeof(*waiter->mates));
 	waiter->mates_seen = pool_array(&waiter->pool, count, sizeof(*waiter->mates_seen));
+	waiter->mates_later = pool_array(&waiter->pool, count, sizeof(*waiter->mates_later));
 	if (!pool_ok(&waiter->pool))
 		return memory_error(error, "preparing updates", count * sizeof(*waiter->mates));
 	for (size_t m = 0; m < count; m++) {
@@ -196,6 +197,10 @@ static bool read_mate(struct waiter *waiter, uint32_t m, struct commit_event *ev
 	*seen = signal.sequence;
 	if (update_read_meet(&signal, mate_of(waiter, m)->name, decides, &meet, error))
 		return true;
+	if (meet.tag == UPDATE_LATER) {
+		waiter->mates_later[waiter->mates_from + m] = clock_ns();
+		return false;
+	}
 	*event = (struct commit_event){.kind = COMMIT_HEARS,
 				       .link = m,
 				       .tag = meet.tag,

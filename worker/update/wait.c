@@ -132,6 +132,7 @@ static void sleep_until(struct waiter *waiter, const struct receive_step *step)
 
 	waiter_show_whom(waiter, step);
 	waiter_push(waiter);
+	waiter_excuse(waiter);
 	waiter->signals = transport_signal_wait(waiter->epoch->options.domain, waiter->signals,
 						slice < until_ns ? slice : until_ns);
 }
@@ -514,6 +515,7 @@ static int try_again(struct waiter *waiter, const struct receive_step *step)
 {
 	waiter_show_whom(waiter, step);
 	waiter_push(waiter);
+	waiter_excuse(waiter);
 	return WEFT_AGAIN;
 }
 

@@ -76,6 +76,8 @@ struct waiter {
 	uint64_t said;             /* of that version */
 	uint64_t settled;          /* that version is shown because the next plan says so, which the word does not know yet; 0: none */
 	uint64_t *mates_seen;      /* sequence of the signal of a mate handled last */
+	uint64_t *mates_later;     /* when it said last that it waits for a trainer; 0: never */
+	uint64_t excused_ns;       /* when this rank did */
 	struct receive_step *unsaid; /* by trainer, with --hedge: what it is to be told as soon as it can; of kind WAIT: nothing */
 	bool untold;               /* what was taken last its trainer was not reached to be told */
 	struct committer committer; /* of the epoch's mates, if it has any */
@@ -213,8 +215,10 @@ bool waiter_has_begun(struct waiter *waiter, uint64_t version);
 bool waiter_promises(struct waiter *waiter, uint64_t version);
 /* meet.c: it is, on this rank, and on those that look at its word. False: not before who decides for it does. */
 bool waiter_shows(struct waiter *waiter, uint64_t version);
-/* An engine that is waited for at CLOSE or PUBLISH for half of the update timeout is gone on without, as trainers do. */
+/* An engine that is waited for at CLOSE or PUBLISH for half of the update timeout is gone on without, as trainers do; since it said
+ * last that it waits for a trainer, which excuse says for this rank, now and then. */
 void waiter_drop_late(struct waiter *waiter);
+void waiter_excuse(struct waiter *waiter);
 /* What it has promised and does not show, for message_paused. */
 uint64_t waiter_promised(const struct waiter *waiter);
 /* wait.c: another plan has come, which says whether that is shown. */

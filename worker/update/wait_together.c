@@ -8,6 +8,9 @@
  *   PUBLISH   all is here, verified and loaded: the controller is told. It says that it is shown, as soon as all others have all
  *             of it, too; or the next plan says whether it is, for which this rank stops here
  *
+ * Who is waited for at CLOSE or PUBLISH for half of the update timeout is gone on without, and yet may only wait for a trainer that writes
+ * to it and not here: it says so (LATER), now and then, to who decides for it, and that one says it of those that it decides for.
+ *
  * (controller/settle.c.) Who had promised before it heard of the loss is let go, if that was decided, until it stops.
  *
  * And an engine that lacks a version that others show, and is sent it, shows that one by itself.
@@ -16,6 +19,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "worker/update/update.h"
+
+#define EXCUSES 4 /* in the time after which who says nothing is late */
 
 static bool is_of_own_engine(const struct epoch *epoch, const struct peer *mate)
 {
@@ -103,22 +109,62 @@ bool waiter_loses_mate(struct waiter *waiter, struct peer *mate, const struct er
 	return true;
 }
 
+/* Since it arrived, or since the mate said last that it waits for a trainer. */
+static bool is_within(const struct waiter *waiter, uint32_t m, uint64_t since_ns, uint64_t for_ns)
+{
+	uint64_t later_ns = waiter->mates_later[waiter->mates_from + m];
+
+	return clock_ns() < (later_ns > since_ns ? later_ns : since_ns) + for_ns;
+}
+
+static uint64_t half_ns(const struct waiter *waiter)
+{
+	return waiter->epoch->wait_ms * 1000000ull / 2;
+}
+
+static bool waits_for_a_trainer(const struct waiter *waiter)
+{
+	if (waiter->receiver.phase == RECEIVE_COUNTING)
+		return true;
+	for (uint32_t m = 0; m < waiter->mates_count; m++)
+		if (commit_lacks(&waiter->committer, m) && is_within(waiter, m, 0, half_ns(waiter)))
+			return true;
+	return false;
+}
+
+void waiter_excuse(struct waiter *waiter)
+{
+	const struct update_later later = {.version = waiter->receiver.min_version};
+	uint64_t began_ns = waiter->receiver.began_ns, now_ns = clock_ns();
+	struct error error;
+
+	if (!waiter->epoch->plan->together || waiter->alone || !waiter->mates_count ||
+	    !waiter->committer.decided_for || waiter->by_plan)
+		return;
+	began_ns = began_ns > waiter->excused_ns ? began_ns : waiter->excused_ns;
+	if (now_ns < began_ns + half_ns(waiter) / EXCUSES || !waits_for_a_trainer(waiter))
+		return;
+	waiter->excused_ns = now_ns;
+	/* that it is not heard is found when it arrives */
+	transport_signal(waiter->epoch->mates[waiter->mates_from].endpoint, UPDATE_LATER, &later,
+			 sizeof(later), now_ns + half_ns(waiter) / EXCUSES, &error);
+}
+
 void waiter_drop_late(struct waiter *waiter)
 {
 	const struct epoch *epoch = waiter->epoch;
-	uint64_t half_ns = epoch->wait_ms * 1000000ull / 2;
 	struct error late;
 
-	if (!epoch->plan->together || waiter->alone || waiter->committer.round == MEET_OPEN ||
-	    clock_ns() < waiter->arrived_ns + half_ns)
+	if (!epoch->plan->together || waiter->alone || waiter->committer.round == MEET_OPEN)
 		return;
 	for (uint32_t m = 0; m < waiter->mates_count; m++) {
 		struct peer *mate = &epoch->mates[m];
 
-		if (mate->gone || !commit_lacks(&waiter->committer, m))
+		if (mate->gone || !commit_lacks(&waiter->committer, m) ||
+		    is_within(waiter, m, waiter->arrived_ns, half_ns(waiter)))
 			continue;
 		error_set(&late, ERROR_TIMEOUT, "it has not loaded its version for %.1f s",
-			  (double)half_ns / 1e9);
+			  (double)half_ns(waiter) / 1e9);
 		waiter_loses_mate(waiter, mate, &late);
 	}
 }

@@ -133,3 +133,60 @@ def test_engine__that_misses_a_version_stays_or_leaves_as_the_fleet_wants(on_mis
             trainer.publish(3, values(3))
             assert [wait.done() for wait in waits] == [3, 3] and not trainer.losses
         engines[1].close()
+
+
+def test_trainer__that_has_failed_and_is_not_closed_has_let_go_of_the_ranks_memory():
+    with contextlib.ExitStack() as stack:
+        running = weft.Controller(train="world=2", infer="engines=1,tp=1", on_loss="continue")
+        stack.callback(running.stop)
+        trainers = [stack.enter_context(weft.Trainer(running.address, rank, update_timeout_s=SECONDS)) for rank in range(2)]
+        for trainer in trainers:
+            trainer.declare_tensor(Q)
+            trainer.declare_tensor(K)
+        rank = stack.enter_context(engine(running.address, 0))
+        for join in [Thread(worker.join) for worker in (*trainers, rank)]:
+            join.done()
+
+        def publish(version, by):
+            wait = Thread(rank.wait, version)
+            for done in [Thread(trainer.publish, version, values(version)) for trainer in by]:
+                done.done()
+            assert wait.done() == version
+
+        publish(1, trainers)
+        trainers[1].fail("of this test")
+        publish(2, trainers[:1])  # its process lives, and this one is it
+        publish(3, trainers[:1])
+        with rank.read() as snapshot:
+            assert right(snapshot["qk"], 3)
+        with pytest.raises(weft.Error, match="of this test"):
+            trainers[1].publish(4, values(4))
+        for worker in (*trainers, rank):
+            worker.close()
+
+
+def test_engine__is_not_late_while_a_trainer_that_writes_to_it_is():
+    """With --commit job, where another engine has long had its bytes from another trainer."""
+    with contextlib.ExitStack() as stack:
+        running = weft.Controller(train="world=2", infer="engines=2,tp=1", on_loss="continue", commit="job")
+        stack.callback(running.stop)
+        trainers = [stack.enter_context(weft.Trainer(running.address, rank, update_timeout_s=6.0)) for rank in range(2)]
+        for trainer in trainers:
+            trainer.declare_tensor(Q)
+        ranks = []
+        for number in range(2):
+            ranks.append(stack.enter_context(weft.Inference(running.address, number, shadow=True, update_timeout_s=6.0)))
+            ranks[-1].declare_param("q", "F32", (64, 32))
+            ranks[-1].declare_piece(Q, "q")
+        for join in [Thread(worker.join) for worker in (*trainers, *ranks)]:
+            join.done()
+        for version, late in ((1, 0), (2, 4.0)):  # of 6 s, half of which an engine may be late
+            waits = [Thread(rank.wait, version) for rank in ranks]
+            first = Thread(trainers[0].publish, version, {"q": values(version)["q"]})
+            threading.Event().wait(late)
+            trainers[1].publish(version, {"q": values(version)["q"]})
+            first.done()
+            assert [wait.done() for wait in waits] == [version, version]
+        assert not trainers[0].losses and not ranks[0].losses
+        for worker in (*trainers, *ranks):
+            worker.close()

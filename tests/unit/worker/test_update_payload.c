@@ -220,6 +220,7 @@ static void test_meet__is_read_by_who_says_it_or_refused(void **state)
 	const struct update_arrive arrive = {3, 7, 9, MEET_OPEN, 1, 1, 0};
 	const struct update_release release = {3, 7, 7, MEET_PUBLISH, 0};
 	const struct update_give_up give_up = {3, 7, "checksum"};
+	const struct update_later later = {7};
 	const struct update_arrive bad_arrive[] = {{0, 7, 9, MEET_OPEN, 0, 0, 0},
 						   {3, 0, 9, MEET_OPEN, 0, 0, 0},
 						   {3, 9, 7, MEET_OPEN, 0, 0, 0},
@@ -249,6 +250,12 @@ static void test_meet__is_read_by_who_says_it_or_refused(void **state)
 		assert_int_equal(update_read_meet(&signal, pair.name, decides, &out, &error), 0);
 		assert_string_equal(out.give_up.why, "checksum");
 	}
+	signal = signal_of(UPDATE_LATER, &later, sizeof(later));
+	assert_int_equal(update_read_meet(&signal, pair.name, false, &out, &error), 0);
+	assert_int_equal(out.tag, UPDATE_LATER);
+	refused_meet(&signal, true); /* who decides waits for nobody's word */
+	signal.length++;
+	refused_meet(&signal, false);
 	memset(endless.why, 'x', sizeof(endless.why));
 	signal = signal_of(UPDATE_GIVE_UP, &endless, sizeof(endless));
 	refused_meet(&signal, true);
