@@ -286,7 +286,7 @@ void mapped__memory_that_is_kept_is_there_again(void **state)
 	pair_close(&pair);
 }
 
-/* A thread does it, which the next one's pause, or the domain's end, waits for. */
+/* A thread does it, which the domain's end waits for. */
 void mapped__much_memory_that_is_kept_for_nothing_is_unmapped(void **state)
 {
 	struct pair pair;

@@ -17,6 +17,9 @@
 
 #define BESIDE_BYTES (UINT64_C(512) << 10) /* a thread for less costs what it saves */
 #define NICER	     10
+#define CALL_BYTES   \
+	(UINT64_C(4) \
+	 << 20) /* a call keeps whoever maps or unmaps anything in this process waiting */
 
 bool shm_kept_take(struct shm_domain *domain, struct shm_remote *shm)
 {
@@ -37,6 +40,16 @@ bool shm_kept_take(struct shm_domain *domain, struct shm_remote *shm)
 
 /* ---- the thread ---- */
 
+static void unmap_in_parts(const struct shm_kept *kept)
+{
+	for (uint64_t at = 0; at < kept->bytes; at += CALL_BYTES) {
+		unsigned char *part = kept->memory + at;
+		uint64_t left = kept->bytes - at;
+
+		shm_unmap(&part, left < CALL_BYTES ? left : CALL_BYTES);
+	}
+}
+
 static void *unmap_beside(void *context)
 {
 	struct shm_unmapper *unmapper = context;
@@ -49,7 +62,7 @@ static void *unmap_beside(void *context)
 		struct shm_kept kept = unmapper->left.items[--unmapper->left.count];
 
 		pthread_mutex_unlock(&unmapper->lock);
-		shm_unmap(&kept.memory, kept.bytes);
+		unmap_in_parts(&kept);
 		pthread_mutex_lock(&unmapper->lock);
 	}
 	unmapper->ended = true;
