@@ -5,6 +5,7 @@
 #include <time.h>
 
 #define REPEAT_MS 20u
+#define MEET_MS	  100u /* between two looks at whether the job goes on */
 
 /* One buffer for all wanted tensors; data[id] points into it. Before join nobody knows yet which
  * are wanted, so it has room for all. On a GPU, the host has room for the largest one. */
@@ -174,22 +175,31 @@ static int pause(struct player *player, uint64_t ms, weft_error *error)
 	}
 }
 
-/* Trainers of a job end a step together, by their collectives; those that are played here make
- * versions one after the other where processors are few, and meet by the clock. */
-static void meet_by_clock(uint64_t every_ms)
+static uint64_t host_ms(void)
 {
 	struct timespec now;
-	uint64_t next_ms;
 
-	if (!every_ms)
-		return;
 	clock_gettime(CLOCK_REALTIME, &now);
-	next_ms = ((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000) / every_ms *
-			  every_ms +
-		  every_ms;
-	now = (struct timespec){(time_t)(next_ms / 1000), (long)(next_ms % 1000) * 1000000};
-	/* a signal ends it, and the call that comes next says so */
-	clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &now, NULL);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Trainers of a job end a step together, by their collectives; those that are played here make
+ * versions one after the other where processors are few, and meet by the clock. */
+static int meet_by_clock(struct player *player, uint64_t every_ms, weft_error *error)
+{
+	uint64_t next_ms = every_ms ? (host_ms() / every_ms + 1) * every_ms : 0, now_ms;
+	int rc = 0;
+
+	while (!rc && (now_ms = host_ms()) < next_ms) {
+		uint64_t left_ms = next_ms - now_ms;
+		struct timespec slice = {0,
+					 (long)(left_ms < MEET_MS ? left_ms : MEET_MS) * 1000000};
+
+		if (nanosleep(&slice, NULL) || player_signal())
+			return fail(error, WEFT_E_INTERRUPTED, "it waited for the other trainers");
+		rc = weft_poll(player->worker, error);
+	}
+	return rc;
 }
 
 int trainer_run(struct player *player, weft_error *error)
@@ -206,7 +216,7 @@ int trainer_run(struct player *player, weft_error *error)
 		if (!rc)
 			rc = make_version(player, version, error);
 		if (!rc)
-			meet_by_clock(a->every_ms);
+			rc = meet_by_clock(player, a->every_ms, error);
 		if (!rc)
 			rc = send(player, version, error);
 	}
