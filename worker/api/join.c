@@ -76,35 +76,46 @@ void join_undo(struct weft_worker *worker)
 	epoch_release(&worker->epoch);
 }
 
-static bool none_in_flight(struct weft_worker *worker)
+static bool has_failed(struct weft_worker *worker)
 {
-	uint64_t deadline = clock_deadline_ns(LET_GO_MS);
+	struct error error;
 
-	while (atomic_load(&worker->calls)) {
-		if (clock_ns() >= deadline)
-			return false;
-		clock_sleep_ms(1);
-	}
-	return true;
+	health_check(&worker->health, &error); /* or everybody has, as the controller says */
+	return worker->health.failed;
 }
 
 void join_let_go(struct weft_worker *worker, bool told)
 {
-	if (!worker->health.failed || worker->pid != getpid() ||
-	    atomic_exchange(&worker->has_let_go, true))
+	bool trainer = worker->self.role == ROLE_TRAINER;
+
+	/* a call that comes from here on is refused before it looks at what goes */
+	if (!has_failed(worker) || atomic_load(&worker->calls) ||
+	    atomic_exchange(&worker->has_let_go, true) ||
+	    (trainer ? !worker->epoch : !worker->donor.count))
 		return;
-	if (!told && worker->control && control_running(worker->control))
+	if (!told && control_welcomed(worker->control))
 		control_settle(worker->control, LET_GO_MS);
-	if (worker->self.role == ROLE_INFERENCE) {
+	if (!trainer)
 		donor_let_go(&worker->donor);
+	/* what a device that is stuck may touch stays until weft_close has another look */
+	if (!trainer || (worker->device && !device_quiet(worker->device)))
 		return;
-	}
-	if (!none_in_flight(worker)) { /* whoever comes last does it */
-		atomic_store(&worker->has_let_go, false);
-		return;
-	}
 	transport_domain_keep_mapped(worker->domain, false);
 	join_undo(worker);
+}
+
+void join_call_begins(struct weft_worker *worker)
+{
+	if (worker)
+		atomic_fetch_add(&worker->calls, 1);
+}
+
+void join_call_ends(struct weft_worker *worker)
+{
+	if (!worker || worker->pid != getpid())
+		return;
+	atomic_fetch_sub(&worker->calls, 1);
+	join_let_go(worker, false);
 }
 
 /* What the full replica holds can be sent again under the plan that comes, if that sends the same: who connects looks (homes lie by

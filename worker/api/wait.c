@@ -26,9 +26,11 @@ static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_
 		bool block, uint64_t *published, weft_error *error)
 {
 	struct error inner;
-	int rc = worker_may_update(worker, ROLE_INFERENCE, call, &inner);
 	bool begun;
+	int rc;
 
+	join_call_begins(worker);
+	rc = worker_may_update(worker, ROLE_INFERENCE, call, &inner);
 	if (rc && rc != -(int)ERROR_INTERRUPTED && worker)
 		waiter_lost(&worker->waiter);
 	if (!rc)
@@ -59,8 +61,7 @@ static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_
 	if (begun && rc <= 0)
 		worker_is_between(worker, !rc);
 	rc = worker_answer(worker, rc, &inner, error);
-	if (worker && rc < 0)
-		join_let_go(worker, false);
+	join_call_ends(worker);
 	return rc;
 }
 

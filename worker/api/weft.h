@@ -402,6 +402,7 @@ typedef struct weft_plan_view {
 	uint32_t reserved;
 } weft_plan_view;
 #define WEFT_PLAN_VIEW_INIT WEFT_INIT(weft_plan_view)
+/* Of a trainer that has failed for good: that failure. */
 WEFT_API int weft_plan(const weft_worker *worker, weft_plan_view *view, weft_error *error);
 
 /* ---- updates: trainer ---- */
@@ -626,8 +627,9 @@ WEFT_API int weft_leave(weft_worker *worker, weft_error *error);
  *
  * with `code`, one of enum weft_code (0 and others: WEFT_E_HOST). `text` is one line; control characters in it are
  * shown escaped. It waits until the controller has heard, 2 s at most (then WEFT_E_CONTROLLER_LOST), so a
- * program may exit after it. Later calls are this error; the worker can only be closed. A trainer has let go then of
- * what it had mapped of others' memory, as after any call that failed for good: nobody waits for the host to close it.
+ * program may exit after it. Later calls are this error; the worker can only be closed. A trainer lets go then of what
+ * it has mapped of others' memory, once no other call of an update is inside, as it does in any call of an update, weft_join
+ * or weft_poll that fails for good: nobody waits for the host to close it.
  * 0 also when the job had failed already: what came first is what everybody is told. */
 WEFT_API int weft_fail(weft_worker *worker, int code, const char *text, weft_error *error);
 /* Leaves if needed (as one that did not do its work after weft_interrupt, inside an update, or when the last

@@ -307,12 +307,12 @@ int weft_join(weft_worker *worker, uint32_t timeout_ms, weft_error *error)
 	bool again = worker && worker->stage == STAGE_JOINING && !worker->health.failed;
 	int rc = worker_stage(worker, again ? STAGE_JOINING : STAGE_OPEN, "weft_join", &inner);
 
+	join_call_begins(worker);
 	if (!rc)
 		rc = health_check(&worker->health, &inner);
 	if (!rc)
 		rc = join_run(worker, timeout_ms, &inner);
-	if (rc < 0 && worker)
-		join_let_go(worker, false);
+	join_call_ends(worker);
 	return worker_result(rc, &inner, error);
 }
 
@@ -337,6 +337,7 @@ int weft_poll(weft_worker *worker, weft_error *error)
 	if (!rc) {
 		watch_drain(&worker->watch);
 		rc = health_check(&worker->health, &inner);
+		join_let_go(worker, true); /* it does not block */
 	}
 	return worker_result(rc, &inner, error);
 }

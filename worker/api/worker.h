@@ -66,8 +66,8 @@ struct weft_worker {
 	struct health health;
 	_Atomic bool is_unhandled;        /* the last call for this worker's work failed */
 	struct error unhandled;           /* so; under health's lock */
-	atomic_uint calls;                /* trainer: of updates, in flight; */
-	_Atomic bool has_let_go;          /* .. once it has failed: join_let_go */
+	atomic_uint calls;                /* of updates and weft_join, in flight */
+	_Atomic bool has_let_go;          /* join_let_go */
 	struct watch watch;
 	char host[64], host_id[64];
 	struct nic_report *nics;          /* as declared; names are the domain's */
@@ -173,11 +173,14 @@ int join_connected(struct weft_worker *worker, struct error *error);
  * 0: there is a plan again, and the call goes on. Without block WEFT_AGAIN. */
 int join_pause(struct weft_worker *worker, const struct stop *stop, struct error *error);
 int join_again(struct weft_worker *worker, bool block, struct error *error);
-/* A worker that has failed, which its host may not close for long (it keeps the exception, or looks into what went wrong): peers need not wait for
- * what it has mapped of their memory. A trainer does nothing more then; a rank sends no more copies, and readers read on. After a
- * call that failed; waits until no call of an update is in flight, and before that, unless it is told, until the controller has heard
- * of the failure, which explains what peers see; for 2 s each. */
+/* A worker that has failed, or whose job has: its host may not close it for long (it keeps the exception, or looks into what went
+ * wrong), and peers need not wait for what it has mapped of their memory. A trainer does nothing more then; a rank sends no more
+ * copies, and readers read on. Nothing while a call is in flight, between begins and ends: the last one that ends does it. Unless
+ * it is told, the controller hears of the failure before, 2 s at most, which explains what peers see; and who uses a device waits
+ * for that (device_quiet). */
 void join_let_go(struct weft_worker *worker, bool told);
+void join_call_begins(struct weft_worker *worker); /* worker may be NULL */
+void join_call_ends(struct weft_worker *worker);
 /* The host's memory is its own again, or declare_check_memory says who may still write it. */
 void join_undo(struct weft_worker *worker);
 

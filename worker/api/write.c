@@ -7,27 +7,16 @@
 #include "worker/api/metrics.h"
 #include "worker/api/worker.h"
 
-/* Several threads may write at once: whoever lets go after a failure waits for the others. */
 static int call_begins(weft_worker *worker, const char *call, struct error *error)
 {
-	if (worker)
-		atomic_fetch_add(&worker->calls, 1);
+	join_call_begins(worker);
 	return worker_may_update(worker, ROLE_TRAINER, call, error);
-}
-
-static void call_is_over(weft_worker *worker, int rc)
-{
-	if (!worker)
-		return;
-	atomic_fetch_sub(&worker->calls, 1);
-	if (rc < 0)
-		join_let_go(worker, false);
 }
 
 static int call_ends(weft_worker *worker, int rc, const struct error *inner, weft_error *error)
 {
 	rc = worker_answer(worker, rc, inner, error);
-	call_is_over(worker, rc);
+	join_call_ends(worker);
 	return rc;
 }
 
@@ -339,6 +328,6 @@ int weft_update_abort(weft_worker *worker, const char *why, weft_error *error)
 	if (!rc)
 		rc = sender_abort(&worker->sender, why, &inner);
 	over(worker, rc, SYNC_ABORTED, &inner);
-	call_is_over(worker, rc);
+	join_call_ends(worker);
 	return worker_result(rc, &inner, error);
 }
