@@ -30,7 +30,8 @@ struct story {
 	bool serves[WORLD_MAX +
 		    RANKS_MAX]; /* it has a part in the job, and nothing has happened to it */
 	bool orphans, misfits;	/* misfits: some newcomers need what nobody has */
-	bool together;		/* ranks of an engine show versions together */
+	bool together;		/* ranks of an engine show versions together, */
+	bool job;		/* and engines do */
 };
 
 static uint32_t dice(struct story *story, uint32_t sides)
@@ -352,6 +353,7 @@ static void begin(struct story *story, struct simulation_options *options, char 
 	story->trainers = 1 + dice(story, WORLD_MAX);
 	story->engines = 1 + dice(story, 4);
 	story->together = dice(story, 3) != 0;
+	story->job = story->together && dice(story, 3) == 0;
 	story->tp = 1 + dice(story, story->together ? 3 : 2);
 	story->orphans = dice(story, 3) == 0;
 	if (dice(story, 3))
@@ -375,7 +377,9 @@ static void begin(struct story *story, struct simulation_options *options, char 
 		.write_ms = 1 + dice(story, 60),
 		.join_timeout_ms = 40000,
 		.catch_up_from = dice(story, 3) ? "engines" : "trainers",
-		.commit = story->together ? "engine" : "rank",
+		.commit = story->job	    ? "job"
+			  : story->together ? "engine"
+					    : "rank",
 		.shadow = dice(story, 2),
 		.words_written = dice(story, 2),
 		.said_ms = dice(story, 20),

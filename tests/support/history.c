@@ -3,6 +3,8 @@
 
 #include "base/text.h"
 
+#include <string.h>
+
 #define RANKS_MAX 64u
 
 /* What is known of one process. */
@@ -14,13 +16,14 @@ struct life {
 	size_t planned_at, begun_at, begun_before_at; /* facts */
 	uint64_t shown, past, begun, begun_before;
 	uint64_t shows, since_ms;    /* that readers are shown now, 0: none, and since when */
-	uint64_t arriving;	     /* the version whose parts have come, */
-	uint64_t arrived;	     /* of these trainers, */
+	uint64_t arrived[RANKS_MAX]; /* of each trainer's part, the version that has come last, */
 	uint64_t senders[RANKS_MAX]; /* of these processes */
 	uint64_t content
 		[RANKS_MAX];	  /* and those of the version that is shown; 0: has no part in it */
 	uint64_t copied;	  /* the version that another rank has sent it by this plan, */
 	uint64_t copy[RANKS_MAX]; /* with this content */
+	uint64_t settled;	  /* the version that the plan says it shows, of the plan before, */
+	uint64_t kept[RANKS_MAX]; /* with this content */
 	bool touched;		  /* something has come since that was shown */
 	bool ended;
 };
@@ -64,7 +67,8 @@ static void planned(struct judge *judge, struct life *life, const struct fact *f
 	life->past = 0; /* it may be begun anew */
 	life->plan = fact->digest;
 	life->trainers = fact->trainers;
-	life->arriving = life->arrived = life->copied = 0;
+	memset(life->arrived, 0, sizeof(life->arrived));
+	life->copied = 0;
 }
 
 static void begins(struct judge *judge, struct life *life, const struct fact *fact)
@@ -99,13 +103,10 @@ static void arrives(struct judge *judge, struct life *life, const struct fact *f
 		return;
 	if (!(life->trainers & bit))
 		condemn(judge, fact, "the plan has nothing from there");
-	if (life->arriving != fact->version)
-		life->arrived = 0;
-	if (life->arrived & bit)
+	if (life->arrived[fact->from.rank] == fact->version)
 		condemn(judge, fact, "comes twice");
-	life->arriving = fact->version;
 	life->touched = true;
-	life->arrived |= bit;
+	life->arrived[fact->from.rank] = fact->version;
 	life->senders[fact->from.rank] = fact->from_process;
 }
 
@@ -140,6 +141,14 @@ static bool is_content_of_all(const struct judge *judge, const struct life *life
 			    other->content[t] != life->content[t])
 				return false;
 	}
+	return true;
+}
+
+static bool all_have_come(const struct life *life, uint64_t version)
+{
+	for (uint32_t t = 0; t < RANKS_MAX; t++)
+		if (life->trainers >> t & 1 && life->arrived[t] != version)
+			return false;
 	return true;
 }
 
@@ -203,18 +212,28 @@ static void shows(struct judge *judge, struct life *life, const struct fact *fac
 	}
 	if (fact->version <= life->shown || fact->version <= life->past)
 		condemn(judge, fact, "what a rank shows grows");
-	if (life->copied != fact->version &&
-	    (life->arriving != fact->version || life->arrived != life->trainers))
+	if (life->copied != fact->version && life->settled != fact->version &&
+	    !all_have_come(life, fact->version))
 		condemn(judge, fact, "shown, and not every trainer's part has come");
 	life->shown = fact->version;
 	life->touched = false;
 	turns_to(judge, life, fact);
 	for (uint32_t t = 0; t < RANKS_MAX; t++)
-		life->content[t] = life->copied == fact->version ? life->copy[t]
-				   : life->arrived >> t & 1	 ? life->senders[t]
-								 : 0;
+		life->content[t] = life->copied == fact->version    ? life->copy[t]
+				   : life->settled == fact->version ? life->kept[t]
+				   : life->trainers >> t & 1	    ? life->senders[t]
+								    : 0;
 	if (!is_content_of_all(judge, life))
 		condemn(judge, fact, "another rank shows other bytes under this number");
+}
+
+static void settles(struct judge *judge, struct life *life, const struct fact *fact)
+{
+	if (!all_have_come(life, fact->version))
+		condemn(judge, fact, "settled, and not every trainer's part has come");
+	life->settled = fact->version;
+	for (uint32_t t = 0; t < RANKS_MAX; t++)
+		life->kept[t] = life->trainers >> t & 1 ? life->senders[t] : 0;
 }
 
 static void passes(struct judge *judge, struct life *life, const struct fact *fact)
@@ -222,6 +241,20 @@ static void passes(struct judge *judge, struct life *life, const struct fact *fa
 	if (fact->version <= life->shown)
 		condemn(judge, fact, "given up, and shown already");
 	life->past = fact->version;
+}
+
+/* What is shown all had promised. */
+static void breaks(struct judge *judge, struct life *life, const struct fact *fact)
+{
+	for (size_t i = 0; i < judge->lives.count; i++) {
+		const struct life *other = &judge->lives.items[i];
+
+		if (!other->ended && other->who.role == ROLE_INFERENCE &&
+		    digest_equal(other->plan, life->plan) &&
+		    (other->shown == fact->version || other->settled == fact->version))
+			condemn(judge, fact, "promised and given up, and shown by another rank");
+	}
+	passes(judge, life, fact);
 }
 
 static void ends(struct judge *judge, struct life *life, const struct fact *fact)
@@ -236,7 +269,8 @@ char *history_judge(const struct history *history)
 	static void (*const rows[])(struct judge *, struct life *, const struct fact *) = {
 		[FACT_PLANNED] = planned, [FACT_BEGINS] = begins, [FACT_ARRIVES] = arrives,
 		[FACT_COPIES] = copies,	  [FACT_SHOWS] = shows,	  [FACT_PASSES] = passes,
-		[FACT_ENDS] = ends,	  [FACT_HIDES] = hides,
+		[FACT_ENDS] = ends,	  [FACT_HIDES] = hides,	  [FACT_SETTLES] = settles,
+		[FACT_BREAKS] = breaks,
 	};
 	struct judge judge = {.history = history, .differ_ms = UINT64_MAX};
 

@@ -14,6 +14,8 @@
  *                  its rank may have other bytes for the same number
  *   one version    where ranks of an engine show versions together, readers of no two of them that live are shown two, but for
  *                  the moment that it takes to tell a rank that looks at no word of another one
+ *   one promise    where engines show versions together, nobody gives up what it has promised to show and another one that lives
+ *                  shows
  */
 #ifndef TESTS_SUPPORT_HISTORY_H
 #define TESTS_SUPPORT_HISTORY_H
@@ -28,7 +30,9 @@ enum fact_kind {
 	FACT_COPIES,  /* there, all that the inference rank `from` shows, which is that version */
 	FACT_SHOWS,   /* an inference rank, that version, from now on */
 	FACT_HIDES,   /* it shows none now */
+	FACT_SETTLES, /* the next plan says that what it has all of by this one is shown */
 	FACT_PASSES,  /* it has given that version up */
+	FACT_BREAKS,  /* so, though it had promised to show it when all others do: the next plan says so */
 	FACT_ENDS     /* the process has failed, left or been killed */
 };
 

@@ -456,7 +456,7 @@ struct simulation *simulation_new(const struct simulation_options *options)
 	DEFAULT(join_timeout_ms, 20000);
 	DEFAULT(tensors, 3);
 #undef DEFAULT
-	simulation->together = strcmp(simulation->options.commit, "engine") == 0;
+	simulation->together = strcmp(simulation->options.commit, "rank") != 0;
 	if (simulation->together)
 		promise_together(simulation);
 	return simulation;

@@ -13,40 +13,111 @@ static void store_word(struct waiting *waiting, uint64_t version)
 	waiting->word[1] = ~version;
 }
 
+/* Some mate looks at the same word, or at the one that is stored with it. */
+static bool shares_word(const struct worker *worker)
+{
+	const struct waiting *waiting = worker->waiting;
+
+	for (uint32_t m = 0; m < waiting->all_count; m++)
+		if (!together_is_other_engine(worker, waiting->mate_at[m]))
+			return true;
+	return false;
+}
+
+/* It decides for nobody, and who decides for it shares a word with it. */
+static bool leads(const struct worker *worker)
+{
+	const struct waiting *waiting = worker->waiting;
+
+	return waiting->all_count == 1 &&
+	       worker->plan->peers[waiting->mate_at[0]].member.rank < worker->what.rank &&
+	       !together_is_other_engine(worker, waiting->mate_at[0]);
+}
+
 /* Who decides for this rank alone has its word on this host, unless words are written. */
 static const _Atomic uint64_t *mapped_word(struct simulation *simulation,
 					   const struct worker *worker)
 {
 	const struct waiting *waiting = worker->waiting;
-	uint32_t decider = pairs_peer(simulation, worker, waiting->first_mate);
+	uint32_t decider = pairs_peer(simulation, worker, waiting->mate_at[0]);
 
-	if (!waiting->decided_for || waiting->mate_count > 1 || simulation->options.words_written)
+	if (!leads(worker) || simulation->options.words_written)
 		return NULL;
 	if (decider == CONTROLLER) /* it has another plan by now, and this one never runs */
 		return NULL;
 	return simulation->workers.items[decider]->waiting->word;
 }
 
+void meet_decides(const struct worker *worker)
+{
+	struct waiting *waiting = worker->waiting;
+
+	waiting->decided_for =
+		waiting->mate_count &&
+		worker->plan->peers[mate_peer(waiting, 0)].member.rank < worker->what.rank;
+}
+
+bool meet_shows(struct simulation *simulation, uint32_t index, uint64_t version)
+{
+	const struct worker *worker = simulation->workers.items[index];
+	struct waiting *waiting = worker->waiting;
+
+	if (leads(worker))
+		return versions_shown(&waiting->versions) == version;
+	store_word(waiting, version);
+	meet_notes(simulation);
+	for (uint32_t m = 0; m < waiting->all_count; m++) {
+		uint32_t p = waiting->mate_at[m];
+
+		if (!together_is_other_engine(worker, p) &&
+		    worker->plan->peers[p].member.rank > worker->what.rank)
+			pairs_say(
+				simulation, index, p,
+				&(struct said){.tag = SAID_WORD, .writes = true, .word = version});
+	}
+	return true;
+}
+
+/* The worker's plan may be the next one already. */
+bool meet_hides(struct waiting *waiting, uint64_t version)
+{
+	uint64_t shown;
+
+	return waiting->shares && !(versions_begin(&waiting->versions, &shown) && shown == version);
+}
+
+void meet_runs(struct worker *worker)
+{
+	struct waiting *waiting = worker->waiting;
+
+	if (!waiting->versions.hidden)
+		return;
+	if (waiting->all_count)
+		store_word(waiting, waiting->versions.published);
+	versions_hide(&waiting->versions, false);
+}
+
 void meet_opens(struct simulation *simulation, uint32_t index)
 {
 	const struct worker *worker = simulation->workers.items[index];
 	struct waiting *waiting = worker->waiting;
-	const struct plan_peer *peers = worker->plan->peers;
 	const _Atomic uint64_t *word;
 
-	waiting->decided_for =
-		waiting->mate_count && peers[waiting->first_mate].member.rank < worker->what.rank;
+	meet_decides(worker);
 	memset(waiting->mates, 0, sizeof(waiting->mates));
-	for (uint32_t m = 0; m < waiting->mate_count; m++)
-		waiting->mates[m].name = waiting->names[waiting->first_mate + m];
-	committer_init(&waiting->committer, waiting->mates, waiting->mate_count,
-		       waiting->decided_for);
-	if (!waiting->mate_count)
+	for (uint32_t m = 0; m < waiting->all_count; m++)
+		waiting->mates[m].name = waiting->names[waiting->mate_at[m]];
+	committer_init(&waiting->committer, waiting->mates + waiting->mates_from,
+		       waiting->mate_count, waiting->decided_for);
+	waiting->mapped = waiting->written = false;
+	waiting->shares = shares_word(worker);
+	if (!waiting->all_count)
 		return;
 	word = mapped_word(simulation, worker);
 	waiting->mapped = word != NULL;
-	waiting->written = waiting->decided_for && waiting->mate_count == 1 && !word;
-	versions_follow(&waiting->versions, word ? word : waiting->word, waiting->written);
+	waiting->written = leads(worker) && !word;
+	if (waiting->shares)
+		versions_follow(&waiting->versions, word ? word : waiting->word, waiting->written);
 }
 
 bool meet_is_shown(struct waiting *waiting)
@@ -110,7 +181,7 @@ static void say(struct simulation *simulation, uint32_t index, const struct comm
 		said.tag = UPDATE_GIVE_UP;
 		said.u.give_up = committer->given_up;
 	}
-	pairs_say(simulation, index, waiting->first_mate + step->link, &said);
+	pairs_say(simulation, index, mate_peer(waiting, step->link), &said);
 }
 
 /* From the event on, as long as there is something to do. True: *out. */
@@ -152,20 +223,26 @@ static bool run(struct simulation *simulation, uint32_t index, struct commit_eve
 
 /* ---- hearing ---- */
 
-static bool read_mate(const struct worker *worker, uint32_t m, struct commit_event *event)
+static bool read_mate(const struct worker *worker, uint64_t now, uint32_t m,
+		      struct commit_event *event)
 {
-	uint32_t p = worker->waiting->first_mate + m;
+	uint32_t p = mate_peer(worker->waiting, m);
 	const struct said *said = &worker->ends->said[p];
 
 	if (!worker->ends->unread[p])
 		return false;
 	worker->ends->unread[p] = false;
+	if (said->tag == UPDATE_LATER) {
+		if (said->u.later.turn == worker->waiting->committer.links[m].turn)
+			worker->waiting->later[p] = now;
+		return false;
+	}
 	*event = (struct commit_event){.kind = COMMIT_HEARS, .link = m, .tag = said->tag};
 	if (said->tag == UPDATE_ARRIVE)
 		event->arrive = said->u.arrive;
 	else if (said->tag == UPDATE_RELEASE)
 		event->release = said->u.release;
-	else
+	else if (said->tag == UPDATE_GIVE_UP)
 		event->give_up = said->u.give_up;
 	return true;
 }
@@ -177,7 +254,8 @@ static bool listen(struct simulation *simulation, uint32_t index, struct error *
 	struct commit_event event;
 
 	for (uint32_t m = 0; m < worker->waiting->mate_count; m++)
-		if (read_mate(worker, m, &event) && run(simulation, index, event, error, out))
+		if (read_mate(worker, simulation->now, m, &event) &&
+		    run(simulation, index, event, error, out))
 			return true;
 	return false;
 }
@@ -200,10 +278,12 @@ static bool find_gone(struct simulation *simulation, uint32_t index, struct erro
 	struct waiting *waiting = worker->waiting;
 
 	for (uint32_t m = 0; m < waiting->mate_count; m++) {
-		if (!pairs_sees_end(simulation, worker, waiting->first_mate + m))
+		if (!pairs_sees_end(simulation, worker, mate_peer(waiting, m)))
 			continue;
 		error_set(error, ERROR_PEER_LOST, "the process of %s has ended",
-			  waiting->mates[m].name);
+			  waiting->names[mate_peer(waiting, m)]);
+		if (together_loses(simulation, index, mate_peer(waiting, m), error))
+			continue;
 		*out = (struct receive_event){
 			.kind = RECEIVE_FAILED, .broken = true, .error = error};
 		if (m == 0 && waiting->decided_for && waiting->receiver.phase == RECEIVE_PREPARED &&
@@ -259,6 +339,10 @@ bool meet_looks(struct simulation *simulation, uint32_t index, const struct rece
 			meet_cannot(simulation, index, committer->own.min_version,
 				    "it waits for another version");
 	}
+	if (!there)
+		waiting->arrived_at = simulation->now;
+	if (!there && step->round == MEET_OPEN)
+		memset(waiting->later, 0, sizeof(waiting->later));
 	if (run(simulation, index, there ? asks : arrival(waiting, step), error, event) ||
 	    listen(simulation, index, error, event))
 		return true;
@@ -266,13 +350,17 @@ bool meet_looks(struct simulation *simulation, uint32_t index, const struct rece
 		*event = (struct receive_event){.kind = RECEIVE_MET};
 		return true;
 	}
+	together_drops_late(simulation, index);
 	return find_gone(simulation, index, error, event);
 }
 
 bool meet_hears(struct simulation *simulation, uint32_t index, struct error *error,
 		struct receive_event *event)
 {
-	if (!simulation->workers.items[index]->waiting->receiver.meets)
+	const struct worker *worker = simulation->workers.items[index];
+
+	if (!worker->waiting->receiver.meets ||
+	    (together_is_by_plan(worker) && !together_may_be_let_go(worker->waiting)))
 		return false;
 	return listen(simulation, index, error, event) ||
 	       find_gone(simulation, index, error, event);

@@ -105,6 +105,10 @@ void pairs_hear(struct simulation *simulation, const struct happening *event)
 		return;
 	if (!said.tag || said.writes)
 		word_comes(worker, &said);
+	if (said.tag == SAID_WORD) {
+		wait_acts(simulation, event->to);
+		return;
+	}
 	for (uint32_t p = 0; said.tag && p < worker->plan->peer_count; p++) {
 		if (worker->plan->peers[p].member.role != from->what.role ||
 		    worker->plan->peers[p].member.rank != from->what.rank)

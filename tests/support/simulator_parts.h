@@ -3,7 +3,7 @@
  * simulator_parts.h -- what the files of the simulator share: simulator.c (time, network,
  * controller), simulator_worker.c (workers), simulator_data.c (their shadow of a data plane), simulator_view.c
  * (looking at it). With commit=engine besides: simulator_send.c (trainers), simulator_wait.c, simulator_wait_open.c and
- * simulator_meet.c (ranks), simulator_pairs.c (what they say to each other).
+ * simulator_meet.c (ranks), simulator_pairs.c (what they say to each other); and with commit=job simulator_together.c.
  */
 #ifndef TESTS_SUPPORT_SIMULATOR_PARTS_H
 #define TESTS_SUPPORT_SIMULATOR_PARTS_H
@@ -59,6 +59,8 @@ struct worker {
 	uint64_t gone_ranks;  /* trainer: these have, a bit each */
 	uint64_t past;        /* given up */
 	struct message_pause pause; /* number 0: none is asked for */
+	struct message_pause asked; /* rank: the latest, whether it is to stop for it or not */
+	uint32_t news;        /* rank: so often it has heard of plans, pauses and losses */
 	uint64_t begun, begins; /* trainer: last one, and the one that it has stopped before; 0: none */
 	uint64_t repeating;   /* trainer: the version that it sends once more; 0: none */
 	bool repeats;         /* trainer: it has stopped in weft_update_repeat */

@@ -250,6 +250,21 @@ static void done(struct simulation *simulation, uint32_t index)
 	}
 }
 
+/* Ranks wait for trainers that are gone, and for so long no controller has lived that would say so. */
+static bool is_late(struct simulation *simulation, uint32_t index)
+{
+	const struct worker *worker = simulation->workers.items[index];
+	struct sending *sending = worker->sending;
+
+	if (sending->now != SENDS_BEGIN || sending->error.code != ERROR_TIMEOUT ||
+	    !simulation->options.orphan_ms)
+		return false;
+	sending->now = SENDS_NOTHING;
+	worker_does(simulation, index,
+		    &(struct worker_event){.type = WORKER_EVENT_FAILURE, .error = &sending->error});
+	return true;
+}
+
 /* A begin that is refused: that may be since a trainer is gone, which this one has yet to hear of. False: it is waited for. */
 static bool is_excused(const struct simulation *simulation, const struct worker *worker)
 {
@@ -336,7 +351,7 @@ static bool does(struct simulation *simulation, uint32_t index, const struct ste
 		done(simulation, index);
 		return true;
 	case STEP_FAIL:
-		return is_excused(simulation, worker);
+		return !is_late(simulation, index) && is_excused(simulation, worker);
 	case STEP_PACK:
 	case STEP_DROP:
 		break;

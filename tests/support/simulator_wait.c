@@ -131,8 +131,10 @@ static bool pauses(const struct worker *worker)
 	const struct waiting *waiting = worker->waiting;
 	uint64_t done = versions_published(&waiting->versions);
 
-	if (!worker->pause.number || waiting->receiver.phase > RECEIVE_COUNTING)
+	if (!worker->pause.number)
 		return false;
+	if (waiting->receiver.phase > RECEIVE_COUNTING)
+		return waiting->receiver.phase == RECEIVE_PREPARED && together_is_by_plan(worker);
 	done = waiting->receiver.past > done ? waiting->receiver.past : done;
 	if (waiting->mates_past > done && waiting->mates_past <= worker->over)
 		done = waiting->mates_past;
@@ -149,22 +151,30 @@ static void stop(struct simulation *simulation, uint32_t index)
 				     .number = worker->pause.number,
 				     .done = true,
 				     .next = next > ended ? next : ended + 1,
-				     .version = shown};
+				     .version = shown,
+				     .promised = together_promised(waiting)};
+	bool by_plan = together_is_by_plan(worker);
 
-	if (worker->gone) {
-		meet_cannot(simulation, index, GIVE_UP_PAUSES, "a trainer has left the job");
+	if (event.promised)
+		event.next = event.promised < event.next ? event.next : event.promised + 1;
+	waiting->holds = by_plan && waiting->receiver.phase == RECEIVE_PREPARED;
+	if (worker->gone && !waiting->holds) {
+		if (!by_plan)
+			meet_cannot(simulation, index, GIVE_UP_PAUSES,
+				    "a trainer has left the job");
 		if (waiting->opened && waiting->receiver.phase != RECEIVE_JOINING &&
 		    lacks_peer(simulation, index))
 			taint(waiting);
 	}
-	event.repeats = versions_whole(&waiting->versions, shown) >= 0 &&
-			(waiting->versions.copies > 1 || !lacks_peer(simulation, index));
+	event.repeats = event.promised ||
+			(versions_whole(&waiting->versions, shown) >= 0 &&
+			 (waiting->versions.copies > 1 || !lacks_peer(simulation, index)));
 	waiting->waits = false;
 	worker->stopped = true;
 	worker_does(simulation, index, &event);
 }
 
-static void publish(struct simulation *simulation, uint32_t index, uint64_t version)
+void wait_publishes(struct simulation *simulation, uint32_t index, uint64_t version)
 {
 	struct worker *worker = simulation->workers.items[index];
 	struct waiting *waiting = worker->waiting;
@@ -209,18 +219,43 @@ static void open_memory(struct waiting *waiting)
 	versions_open(&waiting->versions, waiting->copy);
 }
 
+/* An engine is gone: what trainers have begun is waited for, whoever is there, and shown if the next plan says so. */
+static bool meet_nobody(struct simulation *simulation, const struct worker *worker,
+			const struct receive_step *step, bool shown, struct receive_event *event)
+{
+	struct waiting *waiting = worker->waiting;
+	const struct receiver *receiver = &waiting->receiver;
+
+	if ((step->round == MEET_PUBLISH && !shown) ||
+	    (step->round == MEET_OPEN && !together_has_begun(worker, receiver->min_version)))
+		return false;
+	*event = (struct receive_event){.kind = RECEIVE_MET,
+					.min_version = receiver->min_version,
+					.max_version = receiver->max_version,
+					.now_ns = wait_now_ns(simulation)};
+	if (step->round == MEET_OPEN)
+		open_memory(waiting);
+	return true;
+}
+
 static bool meet(struct simulation *simulation, uint32_t index, const struct receive_step *step,
 		 struct error *error, struct receive_event *event)
 {
-	struct waiting *waiting = simulation->workers.items[index]->waiting;
+	const struct worker *worker = simulation->workers.items[index];
+	struct waiting *waiting = worker->waiting;
+	bool by_plan = together_is_by_plan(worker), shown;
 
+	if (step->round == MEET_PUBLISH)
+		versions_prepare(&waiting->versions, waiting->copy, step->version);
+	shown = by_plan && step->round == MEET_PUBLISH &&
+		together_promises(simulation, index, step->version);
+	if (by_plan && !together_may_be_let_go(waiting))
+		return meet_nobody(simulation, worker, step, shown, event);
 	if (step->round != MEET_OPEN && waiting->committer.phase == COMMIT_IDLE) {
 		*error = waiting->committer.error;
 		*event = (struct receive_event){.kind = RECEIVE_FAILED, .error = error};
 		return true;
 	}
-	if (step->round == MEET_PUBLISH)
-		versions_prepare(&waiting->versions, waiting->copy, step->version);
 	if (!meet_looks(simulation, index, step, error, event) || only_pauses(waiting, event))
 		return false;
 	if (event->kind == RECEIVE_MET && step->round == MEET_OPEN) {
@@ -316,7 +351,7 @@ static void run(struct simulation *simulation, uint32_t index, struct receive_ev
 		if (step.kind == RECEIVE_FAIL) {
 			give_up(simulation, index, &step);
 		} else if (step.kind == RECEIVE_PUBLISH) {
-			publish(simulation, index, step.version);
+			wait_publishes(simulation, index, step.version);
 		} else if (step.kind == RECEIVE_ACCEPT) {
 			accept(simulation, index, step.peer);
 		} else if (step.kind == RECEIVE_LOAD) {
@@ -329,8 +364,10 @@ static void run(struct simulation *simulation, uint32_t index, struct receive_ev
 				continue;
 			else if (step.kind == RECEIVE_WAIT && pauses(worker))
 				stop(simulation, index);
-			else
+			else {
+				together_excuses(simulation, index);
 				return;
+			}
 		} else {
 			assert_int_equal(step.kind, RECEIVE_VERIFY);
 		}
@@ -348,6 +385,7 @@ static bool begin(struct simulation *simulation, uint32_t index, struct receive_
 
 	if (!wait_begins_copy(simulation, index))
 		return false;
+	together_meets_all(simulation, index);
 	waiting->waits = true;
 	if (meet_is_shown(waiting)) {
 		*event = (struct receive_event){.kind = RECEIVE_MET};
@@ -361,6 +399,9 @@ static bool begin(struct simulation *simulation, uint32_t index, struct receive_
 	waiting->started_over = false;
 	if (!waiting->receiver.meets)
 		open_memory(waiting);
+	waiting->began_at = simulation->now;
+	for (uint64_t at = simulation->now; worker->plan->together && at < deadline;)
+		wait_looks_at(simulation, index, at += UPDATE_TIMEOUT_MS / 2 / EXCUSES);
 	wait_looks_at(simulation, index, deadline);
 	*event = (struct receive_event){.kind = RECEIVE_OPENS,
 					.published = versions_published(&waiting->versions),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * simulator_wait.h -- inference ranks whose engine shows versions together (commit=engine): the worker's own receiver, committer
+ * simulator_wait.h -- inference ranks whose engine shows versions together (commit=engine, commit=job): the worker's own receiver, committer
  * and versions (worker/update/receive.h, commit.h, versions.h), and between them what wait.c and meet.c do with endpoints.
  *
  *   trainer, or a rank that sends what it shows ── END ──► rank ── ARRIVE ──► who decides for it
@@ -24,6 +24,9 @@
 #define SEEN_MS	  20u /* that late a rank sees that the process of another one has ended */
 #define MS	  1000000ull
 #define UPDATE_TIMEOUT_MS 30000u
+#define EXCUSES 4u /* wait_together.c */
+
+#define SAID_WORD 100u
 
 /* What one says to another one. */
 struct said {
@@ -35,8 +38,9 @@ struct said {
 		struct update_arrive arrive;
 		struct update_release release;
 		struct update_give_up give_up;
+		struct update_later later;
 	} u;
-	bool writes; /* `word` lies there before it is heard */
+	bool writes; /* `word` lies there before it is heard, or, of SAID_WORD, nothing is */
 	uint64_t word;
 };
 
@@ -56,12 +60,18 @@ struct waiting {
 	struct receive_link links[PEERS_MAX];
 	bool gone[PEERS_MAX];		   /* by peer of the plan, as all above */
 	uint32_t first, count;		   /* peers that are waited for: trainers, or who sends what it shows */
-	uint32_t first_mate;		   /* peer of the plan */
-	uint32_t mate_count;
+	uint32_t mate_at[PEERS_MAX];	   /* those that it agrees with, peers of the plan: */
+	uint32_t all_count;
+	uint32_t mates_from, mate_count;   /* of them those that are met now */
+	uint64_t alone;			   /* commit=job: as wait.h of the worker has it, to `settled` */
+	bool by_plan, holds;
+	uint32_t news;
+	uint64_t said, settled;
+	uint64_t later[PEERS_MAX], began_at, arrived_at, excused_at;
 	struct commit_link mates[PEERS_MAX];
 	char names[PEERS_MAX][MEMBER_TEXT_BYTES];
 	struct committer committer;
-	bool decided_for, mapped, written;
+	bool decided_for, mapped, written, shares; /* shares: a word with some mate */
 	bool waits;			   /* a wait has begun, and has not ended */
 	bool asks_anew, opened, started_over;
 	uint32_t copy;			   /* that is open */
@@ -73,6 +83,11 @@ struct waiting {
 	bool acting, again;
 	uint64_t seen_past, seen_shown;	   /* as the judge knows them */
 };
+
+static inline uint32_t mate_peer(const struct waiting *waiting, uint32_t mate)
+{
+	return waiting->mate_at[waiting->mates_from + mate];
+}
 
 /* simulator_wait_open.c */
 void wait_new(struct simulation *simulation, struct worker *worker);
@@ -88,12 +103,17 @@ bool wait_begins_copy(struct simulation *simulation, uint32_t index);
 /* The host leaves its wait, and is back at that time. */
 void wait_is_left(struct simulation *simulation, uint32_t index, uint64_t until);
 void wait_acts(struct simulation *simulation, uint32_t index);
+void wait_publishes(struct simulation *simulation, uint32_t index, uint64_t version);
 void wait_looks_at(struct simulation *simulation, uint32_t index, uint64_t at);
 uint64_t wait_now_ns(const struct simulation *simulation);
 
 /* simulator_meet.c */
 void meet_opens(struct simulation *simulation, uint32_t index);
+void meet_decides(const struct worker *worker); /* whether another one decides for it */
 bool meet_is_shown(struct waiting *waiting);
+bool meet_shows(struct simulation *simulation, uint32_t index, uint64_t version);
+bool meet_hides(struct waiting *waiting, uint64_t version);
+void meet_runs(struct worker *worker);
 /* One look at the meeting of the step. True: *event says what came of it. */
 bool meet_looks(struct simulation *simulation, uint32_t index, const struct receive_step *step, struct error *error,
 		struct receive_event *event);
@@ -102,6 +122,21 @@ bool meet_hears(struct simulation *simulation, uint32_t index, struct error *err
 void meet_cannot(struct simulation *simulation, uint32_t index, uint64_t version, const char *why);
 /* What readers of all ranks are shown by now. */
 void meet_notes(struct simulation *simulation);
+
+/* simulator_together.c, commit=job: as the functions of wait_together.c that are named so */
+bool together_is_other_engine(const struct worker *worker, uint32_t peer);
+void together_chooses(struct worker *worker);
+void together_meets_all(struct simulation *simulation, uint32_t index);
+bool together_is_by_plan(const struct worker *worker);
+bool together_may_be_let_go(const struct waiting *waiting);
+bool together_loses(struct simulation *simulation, uint32_t index, uint32_t peer, const struct error *why);
+void together_excuses(struct simulation *simulation, uint32_t index);
+void together_drops_late(struct simulation *simulation, uint32_t index);
+bool together_has_begun(const struct worker *worker, uint64_t version);
+bool together_promises(struct simulation *simulation, uint32_t index, uint64_t version);
+uint64_t together_promised(const struct waiting *waiting);
+/* Before the plan is the worker's. */
+void together_settles(struct simulation *simulation, uint32_t index, const struct message_plan *plan);
 
 /* simulator_pairs.c */
 void pairs_say(struct simulation *simulation, uint32_t index, uint32_t peer, const struct said *said);

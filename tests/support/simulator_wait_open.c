@@ -19,7 +19,11 @@ void wait_closes(struct simulation *simulation, uint32_t index)
 	_Atomic uint64_t **word = array_push(&simulation->words);
 	uint64_t shown;
 
-	if (!versions_begin(&waiting->versions, &shown))
+	if (waiting->versions.hidden)
+		shown = 0;
+	else if (waiting->settled)
+		shown = waiting->settled;
+	else if (!versions_begin(&waiting->versions, &shown))
 		shown = 0;
 	assert_non_null(word);
 	*word = memory_zalloc(2, sizeof(**word));
@@ -67,7 +71,7 @@ void wait_opens(struct simulation *simulation, uint32_t index)
 	uint32_t donor = UINT32_MAX;
 
 	assert_true(plan->peer_count <= PEERS_MAX);
-	waiting->mate_count = 0;
+	waiting->all_count = 0;
 	for (uint32_t p = 0; p < plan->peer_count; p++) {
 		const struct plan_peer *peer = &plan->peers[p];
 
@@ -76,10 +80,11 @@ void wait_opens(struct simulation *simulation, uint32_t index)
 			.name = waiting->names[p], .bytes = peer->bytes, .pieces = peer->pieces};
 		if (peer->copy == COPY_FROM)
 			donor = p;
-		else if (peer->member.role == ROLE_INFERENCE && peer->copy == COPY_NONE &&
-			 !waiting->mate_count++)
-			waiting->first_mate = p;
+		else if (peer->member.role == ROLE_INFERENCE && peer->copy == COPY_NONE)
+			waiting->mate_at[waiting->all_count++] = p;
 	}
+	memset(waiting->later, 0, sizeof(waiting->later));
+	together_chooses(worker);
 	worker->copies = donor == UINT32_MAX ? 0 : plan->copy;
 	waiting->copy_until = 0;
 	waiting->copy_used = false;

@@ -20,6 +20,8 @@ static void take_state(struct simulation *simulation, uint32_t index, const stru
 	worker->pause.number = 0;
 	worker->stopped = false;
 	worker->begins = 0;
+	if (worker->waiting)
+		meet_runs(worker);
 	if (worker->what.role == ROLE_INFERENCE && worker->plan->next > worker->version)
 		worker->past = worker->plan->next - 1;
 	worker_copies(simulation, index);
@@ -49,6 +51,13 @@ static void take_plan(struct simulation *simulation, uint32_t index,
 {
 	struct worker *worker = simulation->workers.items[index];
 
+	if (worker->waiting) { /* what it shows then came by the plan before */
+		together_settles(simulation, index, plan);
+		wait_closes(simulation, index);
+		meet_notes(simulation);
+	}
+	worker->asked.number = 0;
+	worker->news++;
 	worker->plan = plan;
 	worker->gone = worker->arrived = worker->gone_ranks = 0;
 	worker->copies = worker->sends = 0;
@@ -62,7 +71,6 @@ static void take_plan(struct simulation *simulation, uint32_t index,
 	if (!worker->waiting)
 		return;
 	worker->over = worker->pause.number = 0;
-	wait_closes(simulation, index);
 }
 
 /* True: the host is to stop, where that says. */
@@ -72,6 +80,8 @@ static bool take_pause(struct simulation *simulation, uint32_t index,
 	struct worker *worker = simulation->workers.items[index];
 
 	worker->over = pause->version - !pause->stop;
+	worker->asked = *pause;
+	worker->news++;
 	if (pause->stop || (worker->waiting && worker->pause.number))
 		worker->pause = *pause;
 	if (worker->waiting) {
@@ -128,6 +138,7 @@ void worker_does(struct simulation *simulation, uint32_t index, struct worker_ev
 				if (action->message.u.gone.first.role == ROLE_INFERENCE)
 					worker->gone_ranks |=
 						1ull << (action->message.u.gone.first.rank + k);
+			worker->news++;
 			worker_hears_gone(simulation, index);
 			if (worker->sending)
 				send_acts(simulation, index);

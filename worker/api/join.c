@@ -150,7 +150,8 @@ int join_open(struct weft_worker *worker, const struct message_plan *plan,
 		.landing_bytes = worker->landing_bytes,
 		.update_timeout_ms = worker->update_timeout_ms,
 		.trace = worker->trace,
-		.shown = worker->waiter.settled			     ? worker->waiter.settled
+		.shown = atomic_load(&worker->versions.hidden)	     ? 0
+			 : worker->waiter.settled		     ? worker->waiter.settled
 			 : versions_begin(&worker->versions, &shown) ? shown
 								     : 0,
 	};
@@ -433,6 +434,8 @@ int join_again(struct weft_worker *worker, bool block, struct error *error)
 			return WEFT_AGAIN;
 	} while (request != CONTROL_RUN);
 	worker->pausing = false;
+	if (worker->self.role == ROLE_INFERENCE)
+		waiter_runs(&worker->waiter);
 	worker_is_between(worker, false);
 	log_plan(worker);
 	trace_join(worker, "pause for a plan", worker->paused_ns);

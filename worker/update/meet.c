@@ -108,12 +108,55 @@ void waiter_meets_close(struct waiter *waiter)
 	versions_follow(waiter->versions, NULL, false);
 }
 
+static int write_word(struct waiter *waiter, const struct peer *mate, uint64_t version,
+		      uint64_t until_ns, struct error *error)
+{
+	unsigned char *out = (unsigned char *)own_word(waiter) + WORD_OUT_AT;
+
+	memcpy(out, (uint64_t[]){version, ~version}, WORD_BYTES);
+	return transport_write(mate->endpoint, out, waiter->epoch->word, peer_remote(mate, 0), 0,
+			       WORD_BYTES, until_ns, error);
+}
+
 bool waiter_shows(struct waiter *waiter, uint64_t version)
 {
-	if (mapped_word(waiter) && !waiter->versions->by_host)
+	const struct epoch *epoch = waiter->epoch;
+	uint64_t until_ns = clock_deadline_ns(LAST_WORDS_MS);
+	struct error error;
+
+	if (leads(waiter) && !waiter->versions->by_host)
 		return versions_shown(waiter->versions) == version;
 	store_word(waiter, version);
+	for (size_t m = 0; m < epoch->mate_count && !waiter->versions->by_host; m++) {
+		const struct peer *mate = &epoch->mates[m];
+		int rc;
+
+		if (!waiter_shares_word(waiter, mate) || mate == epoch_decider(epoch))
+			continue;
+		rc = write_word(waiter, mate, version, until_ns, &error);
+		if (!rc)
+			rc = transport_flush(mate->endpoint, until_ns, &error);
+		if (rc)
+			log_warn("%s was not told: %s", mate->name, error.text);
+	}
 	return true;
+}
+
+bool waiter_hides(const struct waiter *waiter, uint64_t version)
+{
+	uint64_t shown;
+
+	return !waiter->versions->by_host && shares_word(waiter) &&
+	       !(versions_begin(waiter->versions, &shown) && shown == version);
+}
+
+void waiter_runs(struct waiter *waiter)
+{
+	if (!atomic_load(&waiter->versions->hidden))
+		return;
+	if (waiter->epoch && waiter->epoch->word)
+		store_word(waiter, atomic_load(&waiter->versions->published));
+	versions_hide(waiter->versions, false);
 }
 
 bool waiter_is_shown(struct waiter *waiter)
@@ -145,14 +188,8 @@ static int release(struct waiter *waiter, const struct commit_step *step, uint64
 		   struct error *error)
 {
 	const struct peer *mate = mate_of(waiter, step->link);
-	unsigned char *out = (unsigned char *)own_word(waiter) + WORD_OUT_AT;
-	int rc = 0;
+	int rc = step->writes ? write_word(waiter, mate, step->word, until_ns, error) : 0;
 
-	if (step->writes) {
-		memcpy(out, (uint64_t[]){step->word, ~step->word}, WORD_BYTES);
-		rc = transport_write(mate->endpoint, out, waiter->epoch->word, peer_remote(mate, 0),
-				     0, WORD_BYTES, until_ns, error);
-	}
 	return rc ? rc
 		  : transport_signal(mate->endpoint, UPDATE_RELEASE, &waiter->committer.release,
 				     sizeof(waiter->committer.release), until_ns, error);
@@ -198,7 +235,8 @@ static bool read_mate(struct waiter *waiter, uint32_t m, struct commit_event *ev
 	if (update_read_meet(&signal, mate_of(waiter, m)->name, decides, &meet, error))
 		return true;
 	if (meet.tag == UPDATE_LATER) {
-		waiter->mates_later[waiter->mates_from + m] = clock_ns();
+		if (meet.later.turn == waiter->committer.links[m].turn)
+			waiter->mates_later[waiter->mates_from + m] = clock_ns();
 		return false;
 	}
 	*event = (struct commit_event){.kind = COMMIT_HEARS,
@@ -365,6 +403,9 @@ bool waiter_meet(struct waiter *waiter, const struct receive_step *step, struct 
 	}
 	if (!there)
 		waiter->arrived_ns = clock_ns();
+	if (!there && step->round == MEET_OPEN) /* another turn */
+		memset(waiter->mates_later, 0,
+		       waiter->epoch->mate_count * sizeof(*waiter->mates_later));
 	if (run(waiter, there ? asks : arrival(waiter, step), step->until_ns, error, event) ||
 	    listen(waiter, step->until_ns, error, event))
 		return true;

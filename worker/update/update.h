@@ -43,7 +43,7 @@ enum update_tag {
 	UPDATE_ARRIVE = 6, /* inference rank -> the one that decides for it (commit.h) */
 	UPDATE_RELEASE = 7, /* and back */
 	UPDATE_GIVE_UP = 8, /* both ways */
-	UPDATE_LATER = 9   /* inference rank -> the one that decides for it, of another engine too (--commit job) */
+	UPDATE_LATER = 9   /* inference rank -> the one that decides for it (--commit job) */
 };
 
 /* Where a trainer is late (--hedge), the rank asks the one that stands in for it, by another permission, to send its pieces too:
@@ -124,8 +124,8 @@ struct update_give_up {
 	char why[80];              /* terminated, cut when longer */
 };
 
-/* Before it arrives at CLOSE or PUBLISH: it is no later than a trainer that it, or one that it decides for, waits for. */
-struct update_later { uint64_t version; };
+/* Before it arrives at CLOSE or PUBLISH: it, or one that it decides for, still waits for trainers. */
+struct update_later { uint64_t turn; /* of who says it */ };
 
 _Static_assert(sizeof(struct update_arrive) == 40, "struct update_arrive is a wire format");
 _Static_assert(sizeof(struct update_release) == 32, "struct update_release is a wire format");

@@ -151,9 +151,9 @@ int update_read_meet(const struct transport_signal *signal, const char *name, bo
 				    meet.release.max_version) &&
 			(meet.release.round == MEET_OPEN ||
 			 meet.release.min_version == meet.release.max_version);
-	} else if (meet.tag == UPDATE_LATER && !decides &&
-		   signal->length == sizeof(struct update_later)) {
-		valid = true;
+	} else if (meet.tag == UPDATE_LATER && !decides && signal->length == sizeof(meet.later)) {
+		memcpy(&meet.later, signal->payload, sizeof(meet.later));
+		valid = meet.later.turn != 0;
 	} else if (meet.tag == UPDATE_GIVE_UP && signal->length == sizeof(meet.give_up)) {
 		memcpy(&meet.give_up, signal->payload, sizeof(meet.give_up));
 		valid = meet.give_up.turn && memchr(meet.give_up.why, 0, sizeof(meet.give_up.why));

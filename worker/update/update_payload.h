@@ -31,12 +31,13 @@ int update_read_use(const struct transport_signal *signal, const struct update_p
 		    enum update_tag *tag, struct update_end *end, struct update_abort *gone,
 		    struct update_landed *landed, struct error *error);
 /* Of an inference rank that this one agrees with (commit.h): by its tag, which *tag gets, the one that decides for this
- * rank fills *release or *give_up, any other *arrive or *give_up, or nothing: LATER. */
+ * rank fills *release or *give_up, any other *arrive, *give_up or *later. */
 struct update_meet {
 	enum update_tag tag;
 	struct update_arrive arrive;
 	struct update_release release;
 	struct update_give_up give_up;
+	struct update_later later;
 };
 int update_read_meet(const struct transport_signal *signal, const char *name, bool decides, struct update_meet *out,
 		     struct error *error);

@@ -88,6 +88,11 @@ void versions_commit(struct versions *versions)
 			versions_publish(versions, c, version);
 }
 
+void versions_hide(struct versions *versions, bool hide)
+{
+	atomic_store(&versions->hidden, hide);
+}
+
 void versions_fail(struct versions *versions, uint32_t copy)
 {
 	atomic_store(&versions->copy[copy], 0); /* it may have been prepared */
@@ -114,6 +119,8 @@ bool versions_begin(struct versions *versions, uint64_t *version)
 	for (;;) {
 		uint64_t seen = versions_shown(versions);
 
+		if (atomic_load(&versions->hidden))
+			return false;
 		if (versions_copy(versions, seen) >= 0) {
 			*version = seen;
 			return true;

@@ -30,6 +30,7 @@ struct versions {
 	_Atomic uint64_t copy[PARAMS_COPIES_MAX];
 	_Atomic uint64_t published;
 	_Atomic bool tainted;
+	_Atomic bool hidden;           /* readers are shown none, whatever is here */
 	bool by_host;                  /* weft_commit_at shows what is prepared; nobody's word is looked at */
 	uint64_t prepared;             /* so: for it; 0: nothing. Of the writer alone */
 	const _Atomic uint64_t *_Atomic word; /* NULL: published is it */
@@ -55,6 +56,9 @@ void versions_open(struct versions *versions, uint32_t copy);
 void versions_publish(struct versions *versions, uint32_t copy, uint64_t version);
 /* by_host: what `prepared` says. */
 void versions_commit(struct versions *versions);
+/* Another plan says that this rank, like those that it shares a word with, shows what was published here, and not all of them
+ * have heard that yet: until they have, readers are shown none. */
+void versions_hide(struct versions *versions, bool hide);
 /* The update into `copy` failed. */
 void versions_fail(struct versions *versions, uint32_t copy);
 

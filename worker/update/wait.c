@@ -616,6 +616,7 @@ void waiter_settle(struct waiter *waiter, const struct message_plan *plan)
 		  "all of it",
 		  (unsigned long long)version);
 	if (version == plan->shows || version == versions_published(waiter->versions)) {
+		versions_hide(waiter->versions, waiter_hides(waiter, version));
 		run(waiter, (struct receive_event){.kind = RECEIVE_MET}, false, &why);
 		waiter->settled = version;
 		waiter->unfinished = false;

@@ -213,8 +213,13 @@ bool waiter_loses_mate(struct waiter *waiter, struct peer *mate, const struct er
 bool waiter_has_begun(struct waiter *waiter, uint64_t version);
 /* At PUBLISH, by plan: the controller is told what is promised, if it is to make a pause. True: that is to be shown now. */
 bool waiter_promises(struct waiter *waiter, uint64_t version);
-/* meet.c: it is, on this rank, and on those that look at its word. False: not before who decides for it does. */
+/* meet.c: it is, on this rank, and on those that look at its word, or at one that it writes. False: not before who decides for it
+ * does. */
 bool waiter_shows(struct waiter *waiter, uint64_t version);
+/* Of what the next plan says: ranks of its engine hear that at different times, and some may not show it yet. From then on until
+ * all have heard it, which they have when the plan runs, readers are shown none. */
+bool waiter_hides(const struct waiter *waiter, uint64_t version);
+void waiter_runs(struct waiter *waiter);
 /* An engine that is waited for at CLOSE or PUBLISH for half of the update timeout is gone on without, as trainers do; since it said
  * last that it waits for a trainer, which excuse says for this rank, now and then. */
 void waiter_drop_late(struct waiter *waiter);

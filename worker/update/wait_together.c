@@ -8,8 +8,9 @@
  *   PUBLISH   all is here, verified and loaded: the controller is told. It says that it is shown, as soon as all others have all
  *             of it, too; or the next plan says whether it is, for which this rank stops here
  *
- * Who is waited for at CLOSE or PUBLISH for half of the update timeout is gone on without, and yet may only wait for a trainer that writes
- * to it and not here: it says so (LATER), now and then, to who decides for it, and that one says it of those that it decides for.
+ * Who is waited for at CLOSE or PUBLISH for half of the update timeout is gone on without, and yet may only wait for a trainer that
+ * writes to it and not here: whoever lacks something of a trainer says so (LATER), four times in that time, to who decides for it,
+ * and that one says it further.
  *
  * (controller/settle.c.) Who had promised before it heard of the loss is let go, if that was decided, until it stops.
  *
@@ -122,32 +123,40 @@ static uint64_t half_ns(const struct waiter *waiter)
 	return waiter->epoch->wait_ms * 1000000ull / 2;
 }
 
+/* Of its own, or of one that it decides for and that has said so since this rank did. */
 static bool waits_for_a_trainer(const struct waiter *waiter)
 {
+	const struct committer *committer = &waiter->committer;
+
 	if (waiter->receiver.phase == RECEIVE_COUNTING)
 		return true;
-	for (uint32_t m = 0; m < waiter->mates_count; m++)
-		if (commit_lacks(&waiter->committer, m) && is_within(waiter, m, 0, half_ns(waiter)))
+	for (uint32_t m = 0; m < waiter->mates_count && committer->round != MEET_OPEN; m++)
+		if (commit_lacks(committer, m) &&
+		    waiter->mates_later[waiter->mates_from + m] > waiter->excused_ns)
 			return true;
 	return false;
 }
 
 void waiter_excuse(struct waiter *waiter)
 {
-	const struct update_later later = {.version = waiter->receiver.min_version};
-	uint64_t began_ns = waiter->receiver.began_ns, now_ns = clock_ns();
+	const struct update_later later = {.turn = waiter->committer.turn};
+	uint64_t since_ns = waiter->receiver.began_ns, now_ns = clock_ns();
 	struct error error;
+	uint64_t done;
 
-	if (!waiter->epoch->plan->together || waiter->alone || !waiter->mates_count ||
-	    !waiter->committer.decided_for || waiter->by_plan)
+	if (waiter->excused_ns > since_ns &&
+	    waiter->mates_count) /* what it said last is on its way */
+		transport_progress(waiter->epoch->mates[waiter->mates_from].endpoint, &done,
+				   &error);
+	since_ns = since_ns > waiter->excused_ns ? since_ns : waiter->excused_ns;
+	if (!waiter->epoch->plan->together || waiter->alone || waiter->by_plan ||
+	    !waiter->mates_count || !waiter->committer.decided_for ||
+	    now_ns < since_ns + half_ns(waiter) / EXCUSES || !waits_for_a_trainer(waiter))
 		return;
-	began_ns = began_ns > waiter->excused_ns ? began_ns : waiter->excused_ns;
-	if (now_ns < began_ns + half_ns(waiter) / EXCUSES || !waits_for_a_trainer(waiter))
-		return;
-	waiter->excused_ns = now_ns;
-	/* that it is not heard is found when it arrives */
-	transport_signal(waiter->epoch->mates[waiter->mates_from].endpoint, UPDATE_LATER, &later,
-			 sizeof(later), now_ns + half_ns(waiter) / EXCUSES, &error);
+	/* nobody waits for who is slow to hear it; and what is wrong with him is found where he has to hear something */
+	if (transport_signal_post(waiter->epoch->mates[waiter->mates_from].endpoint, UPDATE_LATER,
+				  &later, sizeof(later), &error) == 0)
+		waiter->excused_ns = now_ns;
 }
 
 void waiter_drop_late(struct waiter *waiter)

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 
+import pair
 import pytest
 from pair import SECONDS, K, Q, Thread, right, values
 
@@ -165,28 +166,78 @@ def test_trainer__that_has_failed_and_is_not_closed_has_let_go_of_the_ranks_memo
             worker.close()
 
 
-def test_engine__is_not_late_while_a_trainer_that_writes_to_it_is():
-    """With --commit job, where another engine has long had its bytes from another trainer."""
+@contextlib.contextmanager
+def engines_of_a_job(late_s, tp, **way):
+    """Two trainers, two engines that show versions together, and what publishes one: trainer 1, which alone writes to the last
+    engine, so much later."""
+    shape = (64, 32)
     with contextlib.ExitStack() as stack:
-        running = weft.Controller(train="world=2", infer="engines=2,tp=1", on_loss="continue", commit="job")
+        running = weft.Controller(train="world=2", infer=f"engines=2,tp={tp}", on_loss="continue", commit="job")
         stack.callback(running.stop)
-        trainers = [stack.enter_context(weft.Trainer(running.address, rank, update_timeout_s=6.0)) for rank in range(2)]
+        trainers = [stack.enter_context(weft.Trainer(running.address, rank, update_timeout_s=6.0, **way)) for rank in range(2)]
         for trainer in trainers:
             trainer.declare_tensor(Q)
         ranks = []
-        for number in range(2):
-            ranks.append(stack.enter_context(weft.Inference(running.address, number, shadow=True, update_timeout_s=6.0)))
-            ranks[-1].declare_param("q", "F32", (64, 32))
+        for number in range(2 * tp):
+            ranks.append(stack.enter_context(weft.Inference(running.address, number, shadow=True, update_timeout_s=6.0, **way)))
+            ranks[-1].declare_param("q", "F32", shape)
             ranks[-1].declare_piece(Q, "q")
         for join in [Thread(worker.join) for worker in (*trainers, *ranks)]:
             join.done()
-        for version, late in ((1, 0), (2, 4.0)):  # of 6 s, half of which an engine may be late
+
+        def publish(version):
             waits = [Thread(rank.wait, version) for rank in ranks]
-            first = Thread(trainers[0].publish, version, {"q": values(version)["q"]})
-            threading.Event().wait(late)
-            trainers[1].publish(version, {"q": values(version)["q"]})
+            sent = {"q": values(version)["q"]}
+            first = Thread(trainers[0].publish, version, sent)
+            threading.Event().wait(late_s)
+            trainers[1].publish(version, sent)
             first.done()
-            assert [wait.done() for wait in waits] == [version, version]
-        assert not trainers[0].losses and not ranks[0].losses
+            return waits
+
+        yield trainers, ranks, publish
         for worker in (*trainers, *ranks):
             worker.close()
+
+
+@pytest.mark.parametrize("way", [{}, {"transport": "tcp", "nic": "lo"}], ids=["shm", "tcp"])
+def test_engine__is_not_late_while_a_trainer_that_writes_to_it_is(way):
+    """With --commit job, where another engine has long had its bytes from another trainer. Half of 6 s an engine may be late."""
+    with engines_of_a_job(4.0, 1, **way) as (trainers, ranks, publish):
+        assert [wait.done() for wait in publish(1)] == [1, 1]
+        assert not trainers[0].losses and not ranks[0].losses
+
+
+def test_engine__whose_hook_hangs_leaves_a_job_of_engines_though_it_had_waited_for_a_trainer():
+    with engines_of_a_job(1.5, 2) as (trainers, ranks, publish):
+        goes_on = threading.Event()
+        ranks[3].set_post_load(lambda version: goes_on.wait(30))
+        waits = publish(1)
+        assert [wait.done() for wait in waits[:2]] == [1, 1]
+        (loss,) = heard(trainers[0])
+        assert loss.ranks == range(2, 4) and loss.code == weft.Code.TIMEOUT, loss
+        goes_on.set()
+        for wait in waits[2:]:
+            with pytest.raises(weft.Error):
+                wait.done()
+
+
+def mappings():
+    with open("/proc/self/maps", encoding="ascii") as lines:
+        return sum("/memfd:weft" in line for line in lines)
+
+
+@pytest.mark.parametrize("hears", [weft.Trainer.check, lambda trainer: trainer.fail("of this test, too")], ids=["check", "fail"])
+def test_trainer__that_hears_of_the_jobs_end_lets_go(hears):
+    running = weft.Controller(train="world=1", infer="engines=1,tp=1")
+    trainer, rank = pair.trainer(running.address), pair.inference(running.address)
+    for join in [Thread(worker.join) for worker in (trainer, rank)]:
+        join.done()
+    before = mappings()
+    rank.fail("of this test")
+    threading.Event().wait(0.5)
+    with contextlib.suppress(weft.Error):
+        hears(trainer)
+    assert mappings() < before
+    for worker in (trainer, rank):
+        worker.close()
+    running.stop()

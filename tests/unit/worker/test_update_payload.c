@@ -253,8 +253,11 @@ static void test_meet__is_read_by_who_says_it_or_refused(void **state)
 	signal = signal_of(UPDATE_LATER, &later, sizeof(later));
 	assert_int_equal(update_read_meet(&signal, pair.name, false, &out, &error), 0);
 	assert_int_equal(out.tag, UPDATE_LATER);
+	assert_int_equal(out.later.turn, later.turn);
 	refused_meet(&signal, true); /* who decides waits for nobody's word */
 	signal.length++;
+	refused_meet(&signal, false);
+	signal = signal_of(UPDATE_LATER, &(struct update_later){0}, sizeof(later));
 	refused_meet(&signal, false);
 	memset(endless.why, 'x', sizeof(endless.why));
 	signal = signal_of(UPDATE_GIVE_UP, &endless, sizeof(endless));

@@ -56,10 +56,28 @@ static void test_word__that_a_peer_has_half_written_shows_the_version_before(voi
 	assert_int_equal(versions_shown(&versions), 0);
 }
 
+static void test_hidden__readers_are_shown_none_and_who_reads_reads_on(void **unused)
+{
+	struct versions versions = {.copies = 2};
+	uint64_t version;
+
+	(void)unused;
+	versions_publish(&versions, 0, 7);
+	versions_hide(&versions, true);
+	versions_publish(&versions, 1, 8);
+	assert_false(versions_begin(&versions, &version));
+	assert_true(versions_end(&versions, 7));
+	assert_int_equal(versions_published(&versions), 8);
+	versions_hide(&versions, false);
+	assert_true(versions_begin(&versions, &version));
+	assert_int_equal(version, 8);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_word__says_which_of_two_copies_readers_are_shown),
+		cmocka_unit_test(test_hidden__readers_are_shown_none_and_who_reads_reads_on),
 		cmocka_unit_test(test_word__that_a_peer_has_half_written_shows_the_version_before),
 	};
 
