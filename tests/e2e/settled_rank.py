@@ -29,13 +29,14 @@ def inference(worker, rank):
     worker.call("join", U32(60000))
     for version in range(1, UPDATES + 1):
         worker.call("update_wait", U64(version), U32(20000), None)
-        time.sleep(1 if version == 2 else 0)  # a plan comes meanwhile
-        say(f"waited for {version}, readers are shown {shown(worker, rank, 2)}")
+        at_once = shown(worker, rank, 2)
+        time.sleep(1 if version == 2 else 0)  # a plan comes meanwhile, where it has not before
+        say(f"waited for {version}, readers are shown {at_once}, {shown(worker, rank, 2)}")
 
 
-def main(library, role, rank, controller, shadow):
+def main(library, role, rank, controller, transport, shadow):
     worker = Worker(ctypes.CDLL(library), controller=controller.encode(), job=b"test", role=1 if role == "trainer" else 2,
-                    rank=int(rank), transport=b"shm", shadow=int(shadow) if role != "trainer" else 0, update_timeout_ms=15000)
+                    rank=int(rank), transport=transport.encode(), nic=b"lo" if transport == "tcp" else None, shadow=int(shadow) if role != "trainer" else 0, update_timeout_ms=15000)
     if role == "trainer":
         trainer(worker, UPDATES)
     else:

@@ -82,6 +82,7 @@ def test_other_controller__takes_the_job_over(tmp_path, models, way, late):
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         begin(job, *flags, flags=TCP if way == "tcp" else [])
         job.kill("controller")
+        job.wait(10, names=["controller"])
         if late:
             all_say(job, ALONE)
         other = start_other(job, *flags)

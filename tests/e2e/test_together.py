@@ -118,8 +118,8 @@ def test_engine__that_does_not_load_its_version_in_time_is_gone_on_without(tmp_p
         assert set(job.digests(2)) == {1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("shadow", [0, 1])
-def test_readers__are_shown_what_the_plan_has_settled(tmp_path, shadow):
+@pytest.mark.parametrize("transport, shadow", [("shm", 0), ("shm", 1), ("tcp", 1)])
+def test_readers__are_shown_what_the_plan_has_settled(tmp_path, transport, shadow):
     """An engine that has promised a version shows it, to readers too, when the other one is lost before it has."""
     library = jobs.BIN / "tests" / "programs" / "libweft.so"
     program = pathlib.Path(__file__).resolve().parent / "settled_rank.py"
@@ -127,7 +127,7 @@ def test_readers__are_shown_what_the_plan_has_settled(tmp_path, shadow):
         job.controller("--on-loss", "continue", "--commit", "job", "--heartbeat", "100ms", "--lost-after", "1s")
         for role, count in (("trainer", 2), ("inference", 4)):
             for rank in range(count):
-                job.start(f"{role}-{rank}", [sys.executable, program, library, role, rank, job.address, shadow])
+                job.start(f"{role}-{rank}", [sys.executable, program, library, role, rank, job.address, transport, shadow])
         until(lambda: "loads" in job.processes["inference-1"].stdout, job)
         time.sleep(0.7)  # trainers have ended it, and wait for the next one
         job.kill("inference-1")
@@ -136,5 +136,5 @@ def test_readers__are_shown_what_the_plan_has_settled(tmp_path, shadow):
             assert codes[name] == 0, f"{name}: {job.said()}"
         for rank in (2, 3):
             said = job.processes[f"inference-{rank}"].stdout.splitlines()
-            assert said == [f"waited for {version}, readers are shown {(version, True)}" for version in (1, 2, 3)]
+            assert said == [f"waited for {version}, readers are shown {(version, True)}, {(version, True)}" for version in (1, 2, 3)]
     assert not jobs.leftovers()

@@ -86,15 +86,15 @@ bool meet_hides(struct waiting *waiting, uint64_t version)
 	return waiting->shares && !(versions_begin(&waiting->versions, &shown) && shown == version);
 }
 
-void meet_runs(struct worker *worker)
+void meet_runs(struct waiting *waiting)
 {
-	struct waiting *waiting = worker->waiting;
+	uint64_t shown;
 
 	if (!waiting->versions.hidden)
 		return;
-	if (waiting->all_count)
-		store_word(waiting, waiting->versions.published);
 	versions_hide(&waiting->versions, false);
+	assert_true(versions_begin(&waiting->versions, &shown));
+	assert_int_equal(shown, waiting->versions.published);
 }
 
 void meet_opens(struct simulation *simulation, uint32_t index)
@@ -113,6 +113,8 @@ void meet_opens(struct simulation *simulation, uint32_t index)
 	waiting->shares = shares_word(worker);
 	if (!waiting->all_count)
 		return;
+	if (waiting->versions.hidden)
+		store_word(waiting, waiting->versions.published);
 	word = mapped_word(simulation, worker);
 	waiting->mapped = word != NULL;
 	waiting->written = leads(worker) && !word;

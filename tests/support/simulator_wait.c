@@ -459,6 +459,7 @@ void wait_acts(struct simulation *simulation, uint32_t index)
 		struct receive_event event = {.kind = RECEIVE_ASKS};
 
 		waiting->again = false;
+		meet_runs(waiting);
 		if (waiting->loading)
 			event = loaded(waiting, &error);
 		if (!waiting->waits && !begin(simulation, index, &event))

@@ -113,7 +113,7 @@ void meet_decides(const struct worker *worker); /* whether another one decides f
 bool meet_is_shown(struct waiting *waiting);
 bool meet_shows(struct simulation *simulation, uint32_t index, uint64_t version);
 bool meet_hides(struct waiting *waiting, uint64_t version);
-void meet_runs(struct worker *worker);
+void meet_runs(struct waiting *waiting);
 /* One look at the meeting of the step. True: *event says what came of it. */
 bool meet_looks(struct simulation *simulation, uint32_t index, const struct receive_step *step, struct error *error,
 		struct receive_event *event);

@@ -30,6 +30,12 @@ void wait_closes(struct simulation *simulation, uint32_t index)
 	assert_non_null(*word);
 	(*word)[0] = shown;
 	(*word)[1] = ~shown;
+	if (waiting->word &&
+	    waiting->receiver
+		    .meets) { /* it is the same memory: mates may look at it by the plan before */
+		waiting->word[0] = shown;
+		waiting->word[1] = ~shown;
+	}
 	waiting->past = waiting->receiver.past;
 	waiting->word = *word;
 	if (waiting->receiver.meets) {

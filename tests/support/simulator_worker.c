@@ -20,8 +20,12 @@ static void take_state(struct simulation *simulation, uint32_t index, const stru
 	worker->pause.number = 0;
 	worker->stopped = false;
 	worker->begins = 0;
-	if (worker->waiting)
-		meet_runs(worker);
+	if (worker->waiting && worker->waiting->versions.hidden &&
+	    simulation_dice(simulation, 4) == 0) {
+		/* its host is back in its call later */
+		worker->waiting->away_until = simulation->now + simulation_dice(simulation, 2000);
+		wait_looks_at(simulation, index, worker->waiting->away_until);
+	}
 	if (worker->what.role == ROLE_INFERENCE && worker->plan->next > worker->version)
 		worker->past = worker->plan->next - 1;
 	worker_copies(simulation, index);

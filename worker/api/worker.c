@@ -337,7 +337,7 @@ int weft_poll(weft_worker *worker, weft_error *error)
 	if (!rc) {
 		watch_drain(&worker->watch);
 		rc = health_check(&worker->health, &inner);
-		join_let_go(worker, true); /* it does not block */
+		join_let_go(worker, true); /* does not wait for the controller */
 	}
 	return worker_result(rc, &inner, error);
 }

@@ -93,6 +93,10 @@ int waiter_meets_open(struct waiter *waiter, struct error *error)
 		       (uint32_t)waiter->mates_count,
 		       waiter->mates_count &&
 			       mate_of(waiter, 0)->plan->member.rank < epoch->options.self.rank);
+	/* whoever looks at it has heard the plan by now, and unhides by itself: who decides connects when all of them have told
+	 * their endpoints */
+	if (atomic_load(&waiter->versions->hidden))
+		store_word(waiter, atomic_load(&waiter->versions->published));
 	word = mapped_word(waiter);
 	if (!waiter->versions->by_host && shares_word(waiter))
 		versions_follow(waiter->versions, word ? word : own_word(waiter),
@@ -118,28 +122,42 @@ static int write_word(struct waiter *waiter, const struct peer *mate, uint64_t v
 			       WORD_BYTES, until_ns, error);
 }
 
-bool waiter_shows(struct waiter *waiter, uint64_t version)
+/* Of an engine that it decides for. A rank that is not reached cannot be left at another version than the rest. */
+static int write_words(struct waiter *waiter, uint64_t version, struct error *error)
 {
 	const struct epoch *epoch = waiter->epoch;
-	uint64_t until_ns = clock_deadline_ns(LAST_WORDS_MS);
-	struct error error;
+	int rc = 0;
 
-	if (leads(waiter) && !waiter->versions->by_host)
+	for (int flushes = 0; flushes < 2; flushes++)
+		for (size_t m = 0; m < epoch->mate_count && !rc; m++) {
+			const struct peer *mate = &epoch->mates[m];
+			uint64_t until_ns = clock_deadline_ns(LAST_WORDS_MS);
+
+			if (!waiter_shares_word(waiter, mate))
+				continue;
+			rc = flushes ? transport_flush(mate->endpoint, until_ns, error)
+				     : write_word(waiter, mate, version, until_ns, error);
+			if (rc)
+				error_wrap(error, "telling %s to show update %llu", mate->name,
+					   (unsigned long long)version);
+		}
+	return rc;
+}
+
+int waiter_shows(struct waiter *waiter, uint64_t version, struct error *error)
+{
+	int rc = 0;
+
+	if (waiter->versions->by_host)
+		return 1;
+	if (leads(waiter))
 		return versions_shown(waiter->versions) == version;
+	if (shares_word(waiter))
+		rc = write_words(waiter, version, error);
+	if (rc)
+		return rc;
 	store_word(waiter, version);
-	for (size_t m = 0; m < epoch->mate_count && !waiter->versions->by_host; m++) {
-		const struct peer *mate = &epoch->mates[m];
-		int rc;
-
-		if (!waiter_shares_word(waiter, mate) || mate == epoch_decider(epoch))
-			continue;
-		rc = write_word(waiter, mate, version, until_ns, &error);
-		if (!rc)
-			rc = transport_flush(mate->endpoint, until_ns, &error);
-		if (rc)
-			log_warn("%s was not told: %s", mate->name, error.text);
-	}
-	return true;
+	return 1;
 }
 
 bool waiter_hides(const struct waiter *waiter, uint64_t version)
@@ -148,15 +166,6 @@ bool waiter_hides(const struct waiter *waiter, uint64_t version)
 
 	return !waiter->versions->by_host && shares_word(waiter) &&
 	       !(versions_begin(waiter->versions, &shown) && shown == version);
-}
-
-void waiter_runs(struct waiter *waiter)
-{
-	if (!atomic_load(&waiter->versions->hidden))
-		return;
-	if (waiter->epoch && waiter->epoch->word)
-		store_word(waiter, atomic_load(&waiter->versions->published));
-	versions_hide(waiter->versions, false);
 }
 
 bool waiter_is_shown(struct waiter *waiter)

@@ -54,6 +54,8 @@ uint32_t versions_spare(struct versions *versions)
 {
 	uint64_t shown = versions_shown(versions);
 
+	if (!shown) /* the word says none, for now */
+		shown = atomic_load(&versions->published);
 	for (uint32_t c = 0; c < versions->copies; c++)
 		if (!shown || atomic_load(&versions->copy[c]) != shown)
 			return c;

@@ -202,10 +202,7 @@ static void count_clocks(struct waiter *waiter)
 
 static void tell_published(struct waiter *waiter, uint64_t version)
 {
-	const struct device *device = waiter->epoch->options.params->device;
-
-	if (device)
-		device_publish(device, version);
+	waiter_tell_device(waiter, version);
 	control_version(waiter->health->control, version);
 	watch_tell(waiter->watch);
 }
@@ -407,11 +404,18 @@ static bool meet_nobody(struct waiter *waiter, const struct receive_step *step, 
 static bool meet(struct waiter *waiter, const struct receive_step *step, struct heard *heard,
 		 struct receive_event *event)
 {
-	bool by_plan = waiter_is_by_plan(waiter), shown;
+	bool by_plan = waiter_is_by_plan(waiter);
+	int shown = 0;
 
 	if (step->round == MEET_PUBLISH)
 		versions_prepare(waiter->versions, waiter->copy, step->version);
-	shown = by_plan && step->round == MEET_PUBLISH && waiter_promises(waiter, step->version);
+	if (by_plan && step->round == MEET_PUBLISH)
+		shown = waiter_promises(waiter, step->version, &heard->error);
+	if (shown < 0) {
+		*event = (struct receive_event){
+			.kind = RECEIVE_FAILED, .broken = true, .error = &heard->error};
+		return true;
+	}
 	if (by_plan && !waiter_may_be_let_go(waiter))
 		return meet_nobody(waiter, step, shown, event);
 	if (step->round != MEET_OPEN && waiter->committer.phase == COMMIT_IDLE) {
@@ -439,11 +443,7 @@ static struct receive_event late(struct waiter *waiter, const struct receive_ste
 		text_format(&update, "update %llu", (unsigned long long)step->version);
 	else
 		text_add(&update, "the next update");
-	if (waiter_is_by_plan(waiter))
-		text_add(&missing, "an engine has left, and the next plan has not come, which says "
-				   "what is shown");
-	else
-		commit_missing(&waiter->committer, &missing);
+	waiter_missing(waiter, step->version, &missing);
 	error_set(
 		&heard->error, ERROR_TIMEOUT,
 		"%s: %s after %.1f s; raise the update timeout (--update-timeout) if this is expected",

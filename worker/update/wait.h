@@ -211,11 +211,12 @@ bool waiter_may_be_let_go(const struct waiter *waiter);
 bool waiter_loses_mate(struct waiter *waiter, struct peer *mate, const struct error *why);
 /* By plan: trainers wait for this rank to accept that version. */
 bool waiter_has_begun(struct waiter *waiter, uint64_t version);
-/* At PUBLISH, by plan: the controller is told what is promised, if it is to make a pause. True: that is to be shown now. */
-bool waiter_promises(struct waiter *waiter, uint64_t version);
-/* meet.c: it is, on this rank, and on those that look at its word, or at one that it writes. False: not before who decides for it
- * does. */
-bool waiter_shows(struct waiter *waiter, uint64_t version);
+/* At PUBLISH, by plan: the controller is told what is promised, if it is to make a pause. 1: that is to be shown now; an error as of
+ * waiter_shows. */
+int waiter_promises(struct waiter *waiter, uint64_t version, struct error *error);
+/* meet.c: 1: it is, on this rank, and on those of its engine that it decides for. 0: not before who decides for it does. An
+ * error: one of those is not reached, and may not show it. */
+int waiter_shows(struct waiter *waiter, uint64_t version, struct error *error);
 /* Of what the next plan says: ranks of its engine hear that at different times, and some may not show it yet. From then on until
  * all have heard it, which they have when the plan runs, readers are shown none. */
 bool waiter_hides(const struct waiter *waiter, uint64_t version);
@@ -224,6 +225,10 @@ void waiter_runs(struct waiter *waiter);
  * last that it waits for a trainer, which excuse says for this rank, now and then. */
 void waiter_drop_late(struct waiter *waiter);
 void waiter_excuse(struct waiter *waiter);
+/* Whom a meeting that has had its time waits for, and what for. */
+void waiter_missing(struct waiter *waiter, uint64_t version, struct text *text);
+/* That the version may be read, what is queued on its streams for that goes on. Not while it is hidden. */
+void waiter_tell_device(const struct waiter *waiter, uint64_t version);
 /* What it has promised and does not show, for message_paused. */
 uint64_t waiter_promised(const struct waiter *waiter);
 /* wait.c: another plan has come, which says whether that is shown. */

@@ -185,7 +185,7 @@ bool waiter_has_begun(struct waiter *waiter, uint64_t version)
 	return control_settles(waiter->health->control, &begun, &shows) && version <= begun;
 }
 
-bool waiter_promises(struct waiter *waiter, uint64_t version)
+int waiter_promises(struct waiter *waiter, uint64_t version, struct error *error)
 {
 	struct control *control = waiter->health->control;
 	uint32_t news = control_news(control), number;
@@ -193,13 +193,51 @@ bool waiter_promises(struct waiter *waiter, uint64_t version)
 
 	number = control_settles(control, &begun, &shows);
 	if (!number)
-		return false;
+		return 0;
 	waiter->holds = true; /* nothing that it hears of others may change what it says now */
 	if (waiter->news != news || waiter->said != version)
 		control_promises(control, number, versions_published(waiter->versions), version);
 	waiter->news = news;
 	waiter->said = version;
-	return shows == version && waiter_shows(waiter, version);
+	return shows == version ? waiter_shows(waiter, version, error) : 0;
+}
+
+/* The controller has said so, and who decides has not shown it. */
+static bool is_to_show(const struct waiter *waiter, uint64_t version)
+{
+	uint64_t begun, shows;
+
+	return waiter->holds && control_settles(waiter->health->control, &begun, &shows) &&
+	       shows == version;
+}
+
+void waiter_missing(struct waiter *waiter, uint64_t version, struct text *text)
+{
+	if (!waiter_is_by_plan(waiter))
+		commit_missing(&waiter->committer, text);
+	else if (is_to_show(waiter, version))
+		text_format(text, "%s, which decides for this rank, has not shown it",
+			    waiter->epoch->mates[0].name);
+	else
+		text_add(text, "an engine has left, and the next plan has not come, which says "
+			       "what is shown");
+}
+
+void waiter_tell_device(const struct waiter *waiter, uint64_t version)
+{
+	const struct device *device = waiter->epoch->options.params->device;
+
+	if (device && !atomic_load(&waiter->versions->hidden))
+		device_publish(device, version);
+}
+
+void waiter_runs(struct waiter *waiter)
+{
+	if (!atomic_load(&waiter->versions->hidden))
+		return;
+	versions_hide(waiter->versions, false);
+	waiter_tell_device(waiter, atomic_load(&waiter->versions->published));
+	watch_tell(waiter->watch);
 }
 
 uint64_t waiter_promised(const struct waiter *waiter)
