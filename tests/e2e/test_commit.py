@@ -33,5 +33,6 @@ def test_hook__that_refuses_on_one_rank_keeps_the_version_from_its_whole_engine(
         codes = job.wait(30)
         assert codes[f"inference-{refuses}"] and codes[f"inference-{other}"], job.said()
         assert "update 3: the post-load hook returned 9" in job.processes[f"inference-{refuses}"].stderr
-        assert f"update 3 was given up by inference {refuses} (host " in job.processes[f"inference-{other}"].stderr
+        said = job.processes[f"inference-{other}"].stderr  # by its mate, or, where the machine is busy, by the controller first
+        assert f" inference {refuses} (host " in said and "the post-load hook returned 9" in said
         assert set(job.digests(0)) == set(job.digests(1)) == {1, 2}

@@ -84,7 +84,7 @@ static bool has_failed(struct weft_worker *worker)
 	return worker->health.failed;
 }
 
-void join_let_go(struct weft_worker *worker, bool told)
+void join_let_go(struct weft_worker *worker, bool at_once)
 {
 	bool trainer = worker->self.role == ROLE_TRAINER;
 
@@ -93,7 +93,7 @@ void join_let_go(struct weft_worker *worker, bool told)
 	    atomic_exchange(&worker->has_let_go, true) ||
 	    (trainer ? !worker->epoch : !worker->donor.count))
 		return;
-	if (!told && control_welcomed(worker->control))
+	if (!at_once && control_welcomed(worker->control))
 		control_settle(worker->control, LET_GO_MS);
 	if (!trainer)
 		donor_let_go(&worker->donor);
@@ -435,7 +435,7 @@ int join_again(struct weft_worker *worker, bool block, struct error *error)
 	} while (request != CONTROL_RUN);
 	worker->pausing = false;
 	if (worker->self.role == ROLE_INFERENCE)
-		waiter_runs(&worker->waiter);
+		waiter_unhides(&worker->waiter);
 	worker_is_between(worker, false);
 	log_plan(worker);
 	trace_join(worker, "pause for a plan", worker->paused_ns);

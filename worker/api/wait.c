@@ -104,9 +104,7 @@ int weft_commit_at(weft_worker *worker, uint64_t version, weft_error *error)
 
 uint64_t weft_published(const weft_worker *worker)
 {
-	return worker && !atomic_load(&worker->versions.hidden)
-		       ? versions_published(&worker->versions)
-		       : 0;
+	return worker ? versions_published(&worker->versions) : 0;
 }
 
 uint64_t weft_next_version(const weft_worker *worker)

@@ -174,11 +174,11 @@ int join_connected(struct weft_worker *worker, struct error *error);
 int join_pause(struct weft_worker *worker, const struct stop *stop, struct error *error);
 int join_again(struct weft_worker *worker, bool block, struct error *error);
 /* A worker that has failed, or whose job has: its host may not close it for long (it keeps the exception, or looks into what went
- * wrong), and peers need not wait for what it has mapped of their memory. A trainer does nothing more then; a rank sends no more
- * copies, and readers read on. Nothing while a call is in flight, between begins and ends: the last one that ends does it. Unless
- * it is told, the controller hears of the failure before, 2 s at most, which explains what peers see; and who uses a device waits
- * for that (device_quiet). */
-void join_let_go(struct weft_worker *worker, bool told);
+ * wrong), and peers need not wait for what it has mapped of their memory. A trainer closes all endpoints, and unmaps; a rank only
+ * stops its copies to other engines, and readers read on. While a call is between begins and ends nothing is done: the last one
+ * that ends does it. Unless at_once, the controller hears of the failure first, 2 s at most, which explains to peers what they see;
+ * and who uses a device waits for that (device_quiet). */
+void join_let_go(struct weft_worker *worker, bool at_once);
 void join_call_begins(struct weft_worker *worker); /* worker may be NULL */
 void join_call_ends(struct weft_worker *worker);
 /* The host's memory is its own again, or declare_check_memory says who may still write it. */

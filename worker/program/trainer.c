@@ -5,7 +5,7 @@
 #include <time.h>
 
 #define REPEAT_MS 20u
-#define MEET_MS	  100u /* between two looks at whether the job goes on */
+#define LOOK_MS	  100u /* between two looks at whether the job goes on */
 
 /* One buffer for all wanted tensors; data[id] points into it. Before join nobody knows yet which
  * are wanted, so it has room for all. On a GPU, the host has room for the largest one. */
@@ -193,7 +193,7 @@ static int meet_by_clock(struct player *player, uint64_t every_ms, weft_error *e
 	while (!rc && (now_ms = host_ms()) < next_ms) {
 		uint64_t left_ms = next_ms - now_ms;
 		struct timespec slice = {0,
-					 (long)(left_ms < MEET_MS ? left_ms : MEET_MS) * 1000000};
+					 (long)(left_ms < LOOK_MS ? left_ms : LOOK_MS) * 1000000};
 
 		if (nanosleep(&slice, NULL) || player_signal())
 			return fail(error, WEFT_E_INTERRUPTED, "it waited for the other trainers");

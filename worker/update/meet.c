@@ -18,6 +18,7 @@
 #include <string.h>
 
 #define LAST_WORDS_MS 1000u
+#define SLEEP_NS      50000u
 
 static _Atomic uint64_t *own_word(const struct waiter *waiter)
 {
@@ -48,8 +49,7 @@ static bool shares_word(const struct waiter *waiter)
 	return false;
 }
 
-/* It decides for nobody, and who decides for it shares a word with it: that one; or NULL. */
-static const struct peer *leads(const struct waiter *waiter)
+const struct peer *waiter_leader(const struct waiter *waiter)
 {
 	const struct peer *decider = epoch_decider(waiter->epoch);
 
@@ -61,7 +61,7 @@ static const struct peer *leads(const struct waiter *waiter)
 /* That one has its word mapped here, or NULL. */
 static const _Atomic uint64_t *mapped_word(const struct waiter *waiter)
 {
-	const struct peer *decider = leads(waiter);
+	const struct peer *decider = waiter_leader(waiter);
 
 	return decider ? transport_remote_pointer(peer_remote(decider, 0)) : NULL;
 }
@@ -69,7 +69,7 @@ static const _Atomic uint64_t *mapped_word(const struct waiter *waiter)
 /* Who decides for this rank writes its word: others look at none of it, and it at none of another's. */
 static bool is_written(const struct waiter *waiter)
 {
-	return leads(waiter) && !mapped_word(waiter) && !waiter->versions->by_host;
+	return waiter_leader(waiter) && !mapped_word(waiter) && !waiter->versions->by_host;
 }
 
 int waiter_meets_open(struct waiter *waiter, struct error *error)
@@ -83,6 +83,7 @@ int waiter_meets_open(struct waiter *waiter, struct error *error)
 	waiter->mates = pool_array(&waiter->pool, count, sizeof(*waiter->mates));
 	waiter->mates_seen = pool_array(&waiter->pool, count, sizeof(*waiter->mates_seen));
 	waiter->mates_later = pool_array(&waiter->pool, count, sizeof(*waiter->mates_later));
+	waiter->mates_written = pool_array(&waiter->pool, count, sizeof(*waiter->mates_written));
 	if (!pool_ok(&waiter->pool))
 		return memory_error(error, "preparing updates", count * sizeof(*waiter->mates));
 	for (size_t m = 0; m < count; m++) {
@@ -93,8 +94,8 @@ int waiter_meets_open(struct waiter *waiter, struct error *error)
 		       (uint32_t)waiter->mates_count,
 		       waiter->mates_count &&
 			       mate_of(waiter, 0)->plan->member.rank < epoch->options.self.rank);
-	/* whoever looks at it has heard the plan by now, and unhides by itself: who decides connects when all of them have told
-	 * their endpoints */
+	/* Ranks that have this rank's word mapped have heard the plan by now, and hide by themselves: a rank connects when all its
+	 * peers have told their endpoints of the same plan. */
 	if (atomic_load(&waiter->versions->hidden))
 		store_word(waiter, atomic_load(&waiter->versions->published));
 	word = mapped_word(waiter);
@@ -122,42 +123,64 @@ static int write_word(struct waiter *waiter, const struct peer *mate, uint64_t v
 			       WORD_BYTES, until_ns, error);
 }
 
-/* Of an engine that it decides for. A rank that is not reached cannot be left at another version than the rest. */
-static int write_words(struct waiter *waiter, uint64_t version, struct error *error)
+static bool is_led(const struct waiter *waiter, const struct peer *mate)
 {
-	const struct epoch *epoch = waiter->epoch;
-	int rc = 0;
+	return waiter_shares_word(waiter, mate) && mate != epoch_decider(waiter->epoch);
+}
 
-	for (int flushes = 0; flushes < 2; flushes++)
-		for (size_t m = 0; m < epoch->mate_count && !rc; m++) {
-			const struct peer *mate = &epoch->mates[m];
-			uint64_t until_ns = clock_deadline_ns(LAST_WORDS_MS);
+static int wait_written(const struct peer *mate, uint64_t writes, uint64_t until_ns,
+			struct error *error)
+{
+	uint64_t done = 0;
+	int rc;
 
-			if (!waiter_shares_word(waiter, mate))
-				continue;
-			rc = flushes ? transport_flush(mate->endpoint, until_ns, error)
-				     : write_word(waiter, mate, version, until_ns, error);
-			if (rc)
-				error_wrap(error, "telling %s to show update %llu", mate->name,
-					   (unsigned long long)version);
-		}
+	/* no wait of the transport's, which the host's interrupt would cut, and with it the endpoint */
+	while (!(rc = transport_progress(mate->endpoint, &done, error)) && done < writes) {
+		if (clock_ns() >= until_ns)
+			return error_set(error, ERROR_TIMEOUT,
+					 "it has not taken what is shown in %u ms", LAST_WORDS_MS);
+		clock_sleep_ns(SLEEP_NS);
+	}
 	return rc;
 }
 
-int waiter_shows(struct waiter *waiter, uint64_t version, struct error *error)
+/* A rank that cannot be told would be left at another version than the rest: its engine leaves. */
+static void lose_led(struct waiter *waiter, const struct peer *mate, const struct error *why,
+		     uint64_t version)
 {
-	int rc = 0;
+	log_warn("%s was not told that update %llu is shown: %s", mate->name,
+		 (unsigned long long)version, why->text);
+	control_drop(waiter->health->control, mate->plan->member, why, version);
+}
+
+bool waiter_shows(struct waiter *waiter, uint64_t version)
+{
+	const struct epoch *epoch = waiter->epoch;
+	uint64_t until_ns = clock_deadline_ns(LAST_WORDS_MS);
+	struct error error;
 
 	if (waiter->versions->by_host)
-		return 1;
-	if (leads(waiter))
+		return true;
+	if (waiter_leader(waiter))
 		return versions_shown(waiter->versions) == version;
-	if (shares_word(waiter))
-		rc = write_words(waiter, version, error);
-	if (rc)
-		return rc;
+	for (size_t m = 0; m < epoch->mate_count; m++) {
+		const struct peer *mate = &epoch->mates[m];
+
+		waiter->mates_written[m] = 0;
+		if (!is_led(waiter, mate))
+			continue;
+		if (transport_progress(mate->endpoint, &waiter->mates_written[m], &error) ||
+		    write_word(waiter, mate, version, until_ns, &error))
+			lose_led(waiter, mate, &error, version);
+		else
+			waiter->mates_written[m]++;
+	}
 	store_word(waiter, version);
-	return 1;
+	for (size_t m = 0; m < epoch->mate_count; m++)
+		if (waiter->mates_written[m] &&
+		    wait_written(&epoch->mates[m], waiter->mates_written[m], until_ns, &error))
+			lose_led(waiter, &epoch->mates[m], &error, version);
+	return true;
 }
 
 bool waiter_hides(const struct waiter *waiter, uint64_t version)

@@ -49,7 +49,7 @@ void versions_follow(struct versions *versions, const _Atomic uint64_t *word, bo
 /* All bytes of the version are in the copy: it is shown once the word says so. */
 void versions_prepare(struct versions *versions, uint32_t copy, uint64_t version);
 
-/* The copy that an update shall go to: the one that is not published. */
+/* The copy that an update shall go to: the one that is not shown, or, while the word says none, not published. */
 uint32_t versions_spare(struct versions *versions);
 /* Writer. open: before any peer is told that it may write into the copy. */
 void versions_open(struct versions *versions, uint32_t copy);

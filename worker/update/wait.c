@@ -404,18 +404,11 @@ static bool meet_nobody(struct waiter *waiter, const struct receive_step *step, 
 static bool meet(struct waiter *waiter, const struct receive_step *step, struct heard *heard,
 		 struct receive_event *event)
 {
-	bool by_plan = waiter_is_by_plan(waiter);
-	int shown = 0;
+	bool by_plan = waiter_is_by_plan(waiter), shown;
 
 	if (step->round == MEET_PUBLISH)
 		versions_prepare(waiter->versions, waiter->copy, step->version);
-	if (by_plan && step->round == MEET_PUBLISH)
-		shown = waiter_promises(waiter, step->version, &heard->error);
-	if (shown < 0) {
-		*event = (struct receive_event){
-			.kind = RECEIVE_FAILED, .broken = true, .error = &heard->error};
-		return true;
-	}
+	shown = by_plan && step->round == MEET_PUBLISH && waiter_promises(waiter, step->version);
 	if (by_plan && !waiter_may_be_let_go(waiter))
 		return meet_nobody(waiter, step, shown, event);
 	if (step->round != MEET_OPEN && waiter->committer.phase == COMMIT_IDLE) {

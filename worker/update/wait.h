@@ -78,6 +78,7 @@ struct waiter {
 	uint64_t *mates_seen;      /* sequence of the signal of a mate handled last */
 	uint64_t *mates_later;     /* when it said last that it waits for a trainer; 0: never */
 	uint64_t excused_ns;       /* when this rank did */
+	uint64_t *mates_written;   /* of waiter_shows: a mate has the word when so many writes to it are done; 0: none was begun */
 	struct receive_step *unsaid; /* by trainer, with --hedge: what it is to be told as soon as it can; of kind WAIT: nothing */
 	bool untold;               /* what was taken last its trainer was not reached to be told */
 	struct committer committer; /* of the epoch's mates, if it has any */
@@ -211,16 +212,17 @@ bool waiter_may_be_let_go(const struct waiter *waiter);
 bool waiter_loses_mate(struct waiter *waiter, struct peer *mate, const struct error *why);
 /* By plan: trainers wait for this rank to accept that version. */
 bool waiter_has_begun(struct waiter *waiter, uint64_t version);
-/* At PUBLISH, by plan: the controller is told what is promised, if it is to make a pause. 1: that is to be shown now; an error as of
- * waiter_shows. */
-int waiter_promises(struct waiter *waiter, uint64_t version, struct error *error);
-/* meet.c: 1: it is, on this rank, and on those of its engine that it decides for. 0: not before who decides for it does. An
- * error: one of those is not reached, and may not show it. */
-int waiter_shows(struct waiter *waiter, uint64_t version, struct error *error);
+/* At PUBLISH, by plan: the controller is told what is promised, if it is to make a pause. True: that is shown now. */
+bool waiter_promises(struct waiter *waiter, uint64_t version);
+/* meet.c: it is, on this rank, and on those of its engine that it decides for: one that is not reached within a second takes the
+ * engine with it. False: not before who decides for it does. */
+bool waiter_shows(struct waiter *waiter, uint64_t version);
+/* Who decides for it and shares a word with it, where it decides for nobody; or NULL. */
+const struct peer *waiter_leader(const struct waiter *waiter);
 /* Of what the next plan says: ranks of its engine hear that at different times, and some may not show it yet. From then on until
  * all have heard it, which they have when the plan runs, readers are shown none. */
 bool waiter_hides(const struct waiter *waiter, uint64_t version);
-void waiter_runs(struct waiter *waiter);
+void waiter_unhides(struct waiter *waiter); /* the plan runs */
 /* An engine that is waited for at CLOSE or PUBLISH for half of the update timeout is gone on without, as trainers do; since it said
  * last that it waits for a trainer, which excuse says for this rank, now and then. */
 void waiter_drop_late(struct waiter *waiter);

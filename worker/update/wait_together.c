@@ -185,7 +185,7 @@ bool waiter_has_begun(struct waiter *waiter, uint64_t version)
 	return control_settles(waiter->health->control, &begun, &shows) && version <= begun;
 }
 
-int waiter_promises(struct waiter *waiter, uint64_t version, struct error *error)
+bool waiter_promises(struct waiter *waiter, uint64_t version)
 {
 	struct control *control = waiter->health->control;
 	uint32_t news = control_news(control), number;
@@ -193,13 +193,13 @@ int waiter_promises(struct waiter *waiter, uint64_t version, struct error *error
 
 	number = control_settles(control, &begun, &shows);
 	if (!number)
-		return 0;
+		return false;
 	waiter->holds = true; /* nothing that it hears of others may change what it says now */
 	if (waiter->news != news || waiter->said != version)
 		control_promises(control, number, versions_published(waiter->versions), version);
 	waiter->news = news;
 	waiter->said = version;
-	return shows == version ? waiter_shows(waiter, version, error) : 0;
+	return shows == version && waiter_shows(waiter, version);
 }
 
 /* The controller has said so, and who decides has not shown it. */
@@ -207,8 +207,8 @@ static bool is_to_show(const struct waiter *waiter, uint64_t version)
 {
 	uint64_t begun, shows;
 
-	return waiter->holds && control_settles(waiter->health->control, &begun, &shows) &&
-	       shows == version;
+	return waiter->holds && !waiter->versions->by_host && waiter_leader(waiter) &&
+	       control_settles(waiter->health->control, &begun, &shows) && shows == version;
 }
 
 void waiter_missing(struct waiter *waiter, uint64_t version, struct text *text)
@@ -231,7 +231,7 @@ void waiter_tell_device(const struct waiter *waiter, uint64_t version)
 		device_publish(device, version);
 }
 
-void waiter_runs(struct waiter *waiter)
+void waiter_unhides(struct waiter *waiter)
 {
 	if (!atomic_load(&waiter->versions->hidden))
 		return;
