@@ -3,6 +3,9 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <sys/resource.h>
+
+#define NICER 10
 
 struct work {
 	void (*body)(void *context);
@@ -29,6 +32,13 @@ int threads_start(pthread_t *thread, void *(*body)(void *context), void *context
 	rc = pthread_create(thread, NULL, body, context);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return rc;
+}
+
+void threads_step_back(const char *name)
+{
+	pthread_setname_np(pthread_self(), name);
+	setpriority(PRIO_PROCESS, 0,
+		    getpriority(PRIO_PROCESS, 0) + NICER); /* of this thread, on Linux */
 }
 
 static void *run(void *context)

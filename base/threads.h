@@ -13,6 +13,9 @@
 /* pthread_create with all signals blocked in the thread: they go to the host's. Its errno, or 0. */
 int threads_start(pthread_t *thread, void *(*body)(void *context), void *context);
 
+/* The calling thread, for what is done beside everything else: its name for debuggers, 15 characters at most, and a lower priority. */
+void threads_step_back(const char *name);
+
 uint32_t threads_here(void); /* processors that this process may run on, 1 to THREADS_MAX */
 
 /* Runs body(context) on `count` threads at once, the caller's among them, until all have returned.

@@ -36,7 +36,8 @@ def inference(worker, rank):
 
 def main(library, role, rank, controller, transport, shadow):
     worker = Worker(ctypes.CDLL(library), controller=controller.encode(), job=b"test", role=1 if role == "trainer" else 2,
-                    rank=int(rank), transport=transport.encode(), nic=b"lo" if transport == "tcp" else None, shadow=int(shadow) if role != "trainer" else 0, update_timeout_ms=15000)
+                    rank=int(rank), transport=transport.encode(), nic=b"lo" if transport == "tcp" else None,
+                    shadow=int(shadow) if role != "trainer" else 0, update_timeout_ms=15000)
     if role == "trainer":
         trainer(worker, UPDATES)
     else:

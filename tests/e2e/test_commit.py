@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real processes whose ranks show a version together (docs/versions.md): over memory that they have mapped, and over TCP, where
 the word is written into each rank's own."""
+import re
+
 import job as jobs
 import pytest
 
@@ -33,6 +35,8 @@ def test_hook__that_refuses_on_one_rank_keeps_the_version_from_its_whole_engine(
         codes = job.wait(30)
         assert codes[f"inference-{refuses}"] and codes[f"inference-{other}"], job.said()
         assert "update 3: the post-load hook returned 9" in job.processes[f"inference-{refuses}"].stderr
-        said = job.processes[f"inference-{other}"].stderr  # by its mate, or, where the machine is busy, by the controller first
-        assert f" inference {refuses} (host " in said and "the post-load hook returned 9" in said
+        # its mate says so, as test_worker_commit.c has it; where the machine is busy the controller may be first
+        assert re.search(rf"update 3 was given up by inference {refuses} \(host |"
+                         rf"inference {refuses} \(host .* failed at version 2: update 3: the post-load hook returned 9",
+                         job.processes[f"inference-{other}"].stderr)
         assert set(job.digests(0)) == set(job.digests(1)) == {1, 2}

@@ -100,12 +100,12 @@ bool together_loses(struct simulation *simulation, uint32_t index, uint32_t peer
 
 /* ---- who is late ---- */
 
-static bool is_within(const struct simulation *simulation, const struct waiting *waiting,
-		      uint32_t m, uint64_t since, uint64_t ms)
+static bool is_late(const struct simulation *simulation, const struct waiting *waiting, uint32_t m)
 {
-	uint64_t later = waiting->later[mate_peer(waiting, m)];
+	uint64_t since = waiting->later[mate_peer(waiting, m)];
 
-	return simulation->now < (later > since ? later : since) + ms;
+	since = since > waiting->arrived_at ? since : waiting->arrived_at;
+	return simulation->now >= since + HALF_MS;
 }
 
 static bool waits_for_a_trainer(const struct waiting *waiting)
@@ -150,7 +150,7 @@ void together_drops_late(struct simulation *simulation, uint32_t index)
 		uint32_t peer = mate_peer(waiting, m);
 
 		if (waiting->gone[peer] || !commit_lacks(&waiting->committer, m) ||
-		    is_within(simulation, waiting, m, waiting->arrived_at, HALF_MS))
+		    !is_late(simulation, waiting, m))
 			continue;
 		error_set(&late, ERROR_TIMEOUT, "it has not loaded its version for %u ms", HALF_MS);
 		together_loses(simulation, index, peer, &late);

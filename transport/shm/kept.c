@@ -12,14 +12,11 @@
 
 #include "base/threads.h"
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #define BESIDE_BYTES (UINT64_C(512) << 10) /* a thread for less costs what it saves */
-#define NICER	     10
-#define CALL_BYTES   \
-	(UINT64_C(4) \
-	 << 20) /* a call keeps whoever maps or unmaps anything in this process waiting */
+/* A call keeps whoever maps or unmaps anything in this process waiting. */
+#define CALL_BYTES (UINT64_C(4) << 20)
 
 bool shm_kept_take(struct shm_domain *domain, struct shm_remote *shm)
 {
@@ -54,9 +51,7 @@ static void *unmap_beside(void *context)
 {
 	struct shm_unmapper *unmapper = context;
 
-	pthread_setname_np(pthread_self(), "weft-unmap");
-	setpriority(PRIO_PROCESS, 0,
-		    getpriority(PRIO_PROCESS, 0) + NICER); /* of this thread, on Linux */
+	threads_step_back("weft-unmap");
 	pthread_mutex_lock(&unmapper->lock);
 	while (unmapper->left.count) {
 		struct shm_kept kept = unmapper->left.items[--unmapper->left.count];

@@ -4,11 +4,9 @@
 #include "base/memory.h"
 #include "base/threads.h"
 #include "transport/transport.h"
-#include <sys/resource.h>
 
 /* A call keeps whoever maps or unmaps anything in this process waiting, and mapper_stop. */
 #define CALL_BYTES (UINT64_C(4) << 20)
-#define NICER	   10
 #define BYTES_MIN  65536u /* a call for fewer costs what it saves */
 
 bool mapper_wants(const struct transport_remote *remote, uint64_t bytes)
@@ -47,9 +45,7 @@ static void map_all(struct mapper *mapper)
 
 static void *run(void *context)
 {
-	pthread_setname_np(pthread_self(), "weft-map");
-	setpriority(PRIO_PROCESS, 0,
-		    getpriority(PRIO_PROCESS, 0) + NICER); /* of this thread, on Linux */
+	threads_step_back("weft-map");
 	map_all(context);
 	return NULL;
 }

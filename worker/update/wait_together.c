@@ -110,17 +110,18 @@ bool waiter_loses_mate(struct waiter *waiter, struct peer *mate, const struct er
 	return true;
 }
 
-/* Since it arrived, or since the mate said last that it waits for a trainer. */
-static bool is_within(const struct waiter *waiter, uint32_t m, uint64_t since_ns, uint64_t for_ns)
-{
-	uint64_t later_ns = waiter->mates_later[waiter->mates_from + m];
-
-	return clock_ns() < (later_ns > since_ns ? later_ns : since_ns) + for_ns;
-}
-
 static uint64_t half_ns(const struct waiter *waiter)
 {
 	return waiter->epoch->wait_ms * 1000000ull / 2;
+}
+
+/* Since this rank arrived, or since the mate said last that it waits for a trainer. */
+static bool is_late(const struct waiter *waiter, uint32_t m)
+{
+	uint64_t since_ns = waiter->mates_later[waiter->mates_from + m];
+
+	since_ns = since_ns > waiter->arrived_ns ? since_ns : waiter->arrived_ns;
+	return clock_ns() >= since_ns + half_ns(waiter);
 }
 
 /* Of its own, or of one that it decides for and that has said so since this rank did. */
@@ -140,22 +141,22 @@ static bool waits_for_a_trainer(const struct waiter *waiter)
 void waiter_excuse(struct waiter *waiter)
 {
 	const struct update_later later = {.turn = waiter->committer.turn};
-	uint64_t since_ns = waiter->receiver.began_ns, now_ns = clock_ns();
+	uint64_t since_ns = waiter->receiver.began_ns, now_ns = clock_ns(), done;
+	struct transport_endpoint *decider;
 	struct error error;
-	uint64_t done;
 
-	if (waiter->excused_ns > since_ns &&
-	    waiter->mates_count) /* what it said last is on its way */
-		transport_progress(waiter->epoch->mates[waiter->mates_from].endpoint, &done,
-				   &error);
-	since_ns = since_ns > waiter->excused_ns ? since_ns : waiter->excused_ns;
 	if (!waiter->epoch->plan->together || waiter->alone || waiter->by_plan ||
-	    !waiter->mates_count || !waiter->committer.decided_for ||
-	    now_ns < since_ns + half_ns(waiter) / EXCUSES || !waits_for_a_trainer(waiter))
+	    !waiter->mates_count || !waiter->committer.decided_for)
+		return;
+	decider = waiter->epoch->mates[waiter->mates_from].endpoint;
+	if (waiter->excused_ns > since_ns) {
+		since_ns = waiter->excused_ns;
+		transport_progress(decider, &done, &error); /* what it said last is on its way */
+	}
+	if (now_ns < since_ns + half_ns(waiter) / EXCUSES || !waits_for_a_trainer(waiter))
 		return;
 	/* nobody waits for who is slow to hear it; and what is wrong with him is found where he has to hear something */
-	if (transport_signal_post(waiter->epoch->mates[waiter->mates_from].endpoint, UPDATE_LATER,
-				  &later, sizeof(later), &error) == 0)
+	if (transport_signal_post(decider, UPDATE_LATER, &later, sizeof(later), &error) == 0)
 		waiter->excused_ns = now_ns;
 }
 
@@ -169,8 +170,7 @@ void waiter_drop_late(struct waiter *waiter)
 	for (uint32_t m = 0; m < waiter->mates_count; m++) {
 		struct peer *mate = &epoch->mates[m];
 
-		if (mate->gone || !commit_lacks(&waiter->committer, m) ||
-		    is_within(waiter, m, waiter->arrived_ns, half_ns(waiter)))
+		if (mate->gone || !commit_lacks(&waiter->committer, m) || !is_late(waiter, m))
 			continue;
 		error_set(&late, ERROR_TIMEOUT, "it has not loaded its version for %.1f s",
 			  (double)half_ns(waiter) / 1e9);

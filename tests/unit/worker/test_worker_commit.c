@@ -49,8 +49,10 @@ static void ends_by(struct rig *rig, uint32_t first, int code, const char *words
 		snprintf(name, sizeof(name), "inference %u", first);
 		assert_int_equal(rig->waits[i].rc, i == first ? code : -WEFT_E_ABORTED);
 		assert_non_null(strstr(rig->waits[i].error.text, words));
-		if (i != first)
-			assert_non_null(strstr(rig->waits[i].error.text, name));
+		if (i == first)
+			continue;
+		assert_non_null(strstr(rig->waits[i].error.text, name));
+		assert_non_null(strstr(rig->waits[i].error.text, " was given up by "));
 	}
 }
 
