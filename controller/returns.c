@@ -55,31 +55,33 @@ static struct slot *first_missing(const struct controller *controller)
 	return NULL;
 }
 
-static void ask(struct controller *controller, const struct slot *slot)
+/* To stop, or how far trainers have begun; and what is shown. */
+static void tell(struct controller *controller, const struct slot *slot, bool stop)
 {
 	struct message *message = send_to(controller, slot->peer, MESSAGE_PAUSE);
 
 	message->u.pause.number = controller->pause.number;
 	message->u.pause.gone = (uint32_t)controller->departures.count;
-	message->u.pause.stop = true;
-	message->u.pause.version = paused_of(controller, slot)->asked;
+	message->u.pause.stop = stop;
+	message->u.pause.version =
+		stop ? paused_of(controller, slot)->asked : controller->pause.told;
+	if (slot->who.role == ROLE_INFERENCE)
+		message->u.pause.shows = controller->pause.shows;
 }
 
-static void tell_begun(struct controller *controller, const struct slot *slot)
+void returns_ask(struct controller *controller, const struct slot *slot, uint64_t version)
 {
-	struct message *message = send_to(controller, slot->peer, MESSAGE_PAUSE);
+	struct paused *paused = paused_of(controller, slot);
 
-	message->u.pause.number = controller->pause.number;
-	message->u.pause.gone = (uint32_t)controller->departures.count;
-	message->u.pause.version = controller->pause.told;
-	message->u.pause.shows = controller->pause.shows;
+	*paused = (struct paused){.asked = version, .next = paused->next};
+	tell(controller, slot, true);
 }
 
 void returns_tell_ranks(struct controller *controller)
 {
 	for (uint32_t i = controller->members.trainers; i < controller->members.count; i++)
 		if (exchange_serves(controller, &controller->members.slots[i]))
-			tell_begun(controller, &controller->members.slots[i]);
+			tell(controller, &controller->members.slots[i], false);
 }
 
 static void ask_all(struct controller *controller, enum pause_phase phase, uint64_t version)
@@ -88,10 +90,8 @@ static void ask_all(struct controller *controller, enum pause_phase phase, uint6
 	for (uint32_t i = 0; i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
 
-		if (!is_asked(controller, slot))
-			continue;
-		*paused_of(controller, slot) = (struct paused){.asked = version};
-		ask(controller, slot);
+		if (is_asked(controller, slot))
+			returns_ask(controller, slot, version);
 	}
 }
 
@@ -224,11 +224,11 @@ void returns_recount(struct controller *controller)
 void returns_remind(struct controller *controller, const struct slot *slot)
 {
 	if (is_asked(controller, slot) && !paused_of(controller, slot)->stopped)
-		ask(controller, slot);
+		tell(controller, slot, true);
 	else if (controller->state == CONTROLLER_RUN && slot->who.role == ROLE_INFERENCE &&
 		 controller->pause.phase == PAUSE_TRAINERS &&
 		 (controller->pause.told || settle_lacks_engine(controller)))
-		tell_begun(controller, slot);
+		tell(controller, slot, false);
 }
 
 /* Others of its engine have not stopped, and may leave as it did. */
@@ -347,10 +347,8 @@ static void meet(struct controller *controller)
 			continue;
 		any = true;
 		version = trainer->version > version ? trainer->version : version;
-		if (trainer->stopped && trainer->next < pause->next) {
-			*trainer = (struct paused){.asked = pause->next, .next = trainer->next};
-			ask(controller, &controller->members.slots[t]);
-		}
+		if (trainer->stopped && trainer->next < pause->next)
+			returns_ask(controller, &controller->members.slots[t], pause->next);
 		all = all && trainer->stopped;
 	}
 	if (any)
@@ -415,7 +413,7 @@ void returns_look(struct controller *controller)
 	if (controller->pause.phase == PAUSE_TRAINERS)
 		meet(controller);
 	if (controller->pause.phase != PAUSE_RANKS || controller->state != CONTROLLER_RUN ||
-	    first_missing(controller))
+	    first_missing(controller) || settle_lets_go(controller))
 		return;
 	over(controller);
 }

@@ -15,6 +15,11 @@
  * then on hears nothing of others either: as soon as all have, or show it, they are told to show it.
  *
  *   rank 2, 4   paused: not stopped, promised 8 ──► all have ──► pause: 8 is shown ── show 8
+ *
+ * And no plan comes for an engine of which some ranks show it, and have left, their work done: the others are told to show it, too.
+ *
+ *   rank 2      shows 8 ── leaves
+ *   rank 3      paused: shows 7, promised 8 ──► pause: 8 is shown ── shows 8 ── leaves
  */
 #include "controller/state.h"
 
@@ -143,6 +148,39 @@ bool settle_hears(struct controller *controller, const struct slot *slot,
 		settle_look(controller);
 	}
 	return true;
+}
+
+/* The last version of those of its engine that have left, their work done; 0: none has. */
+static uint64_t left_with(const struct controller *controller, const struct slot *slot)
+{
+	struct member first = gone_first(controller, slot);
+	const struct slot *slots = membership_slot(&controller->members, first.role, first.rank);
+	uint64_t version = 0;
+
+	for (uint32_t k = 0; k < gone_count(controller, first); k++)
+		if (slots[k].presence == PRESENCE_LEFT && slots[k].version > version)
+			version = slots[k].version;
+	return version;
+}
+
+bool settle_lets_go(struct controller *controller)
+{
+	struct pause *pause = &controller->pause;
+	bool any = false;
+
+	for (uint32_t i = controller->members.trainers;
+	     together(controller) && i < controller->members.count; i++) {
+		const struct slot *slot = &controller->members.slots[i];
+		uint64_t promised = pause->slots[i].promised;
+
+		if (!promised || !exchange_serves(controller, slot) ||
+		    promised != left_with(controller, slot))
+			continue;
+		pause->shows = promised;
+		returns_ask(controller, slot, pause->slots[i].asked);
+		any = true;
+	}
+	return any;
 }
 
 /* Who lacks the last version and is sent it shows it without waiting for those that have it. */

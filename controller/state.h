@@ -290,6 +290,8 @@ bool returns_wait_for_engine(struct controller *controller);
 bool returns_wait(struct controller *controller, const struct error *why);
 /* Again, if it has not answered. */
 void returns_remind(struct controller *controller, const struct slot *slot);
+/* To stop before that version, a rank when it has it; what it has said is void. */
+void returns_ask(struct controller *controller, const struct slot *slot, uint64_t version);
 /* Ranks, while trainers are waited for: how far those have begun, and what is shown. */
 void returns_tell_ranks(struct controller *controller);
 /* Somebody who was waited for has gone, or paused. */
@@ -321,6 +323,8 @@ bool settle_lacks_engine(const struct controller *controller);
 bool settle_hears(struct controller *controller, const struct slot *slot, const struct message_paused *said);
 /* What somebody shows, or who is here, has changed: so may that. */
 void settle_look(struct controller *controller);
+/* All have stopped: some who go on, since no plan comes for their engine, are told to show what they have promised. */
+bool settle_lets_go(struct controller *controller);
 /* Before copies_choose: what who has promised a version does with it; once in a pause. */
 void settle_choose(struct controller *controller);
 void settle_fill(const struct controller *controller, const struct slot *slot, struct message_plan *plan);

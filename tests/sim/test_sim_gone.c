@@ -317,10 +317,42 @@ static void test_bad_network__everybody_else_hears_of_it_and_goes_on(void **unus
 	}
 }
 
+/* The first two engines do two versions, at the pace of each of their ranks, and the third goes on: --commit job. */
+static void test_done__in_any_order_leaves_the_others_to_show_versions_together(void **unused)
+{
+	(void)unused;
+	for (uint64_t seed = 1; seed <= SIMULATION_SEEDS; seed++) {
+		struct simulation *s =
+			running(&(struct simulation_options){.seed = seed,
+							     .commit = "job",
+							     .shadow = seed % 2,
+							     .words_written = seed / 2 % 2,
+							     .said_ms = (uint32_t)seed * 7 % 100,
+							     .load_ms = (uint32_t)seed % 7,
+							     .jitter_ms = (uint32_t)seed % 8});
+
+		for (uint32_t i = 2; i < 6; i++)
+			simulation_does(s, i, 2);
+		for (uint32_t turn = 0; turn < 5000 && simulation_version(s, 7) < 4; turn++) {
+			simulation_update_next(s);
+			simulation_run_for(s, 1);
+		}
+		if (simulation_state(s, 7) != WORKER_RUN || simulation_version(s, 7) < 4)
+			fail_msg("seed %llu\n%s", (unsigned long long)seed,
+				 simulation_transcript(s));
+		simulation_leave_all(s);
+		simulation_run_for(s, 30000);
+		simulation_assert_done(s);
+		simulation_free(&s);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_silent_rank__takes_its_engine_out_of_the_job),
+		cmocka_unit_test(
+			test_done__in_any_order_leaves_the_others_to_show_versions_together),
 		cmocka_unit_test(test_dropped_rank__takes_its_engine_out_at_once),
 		cmocka_unit_test(
 			test_rank__whose_work_is_done_is_no_loss_while_the_others_leave_too),

@@ -69,6 +69,8 @@ struct simulation *simulation_running(const struct simulation_options *options);
 void simulation_kill(struct simulation *simulation, uint32_t worker);
 /* commit=engine: the host of that rank leaves its wait, and comes back so much later; its next post-load hook fails. */
 void simulation_hold(struct simulation *simulation, uint32_t worker, uint32_t ms);
+/* commit=engine: the host of that rank leaves when it has that version, its work done. */
+void simulation_does(struct simulation *simulation, uint32_t worker, uint64_t last);
 /* That trainer gives up the next version that it sends. */
 void simulation_abort(struct simulation *simulation, uint32_t worker);
 void simulation_fail_hook(struct simulation *simulation, uint32_t worker);

@@ -164,6 +164,15 @@ bool together_has_begun(const struct worker *worker, uint64_t version)
 	return worker->asked.number && version <= worker->asked.version;
 }
 
+bool together_is_to_show(const struct worker *worker)
+{
+	const struct waiting *waiting = worker->waiting;
+	uint64_t version = receive_promised(&waiting->receiver);
+
+	return version && (versions_published(&waiting->versions) == version ||
+			   worker->asked.shows == version);
+}
+
 bool together_promises(struct simulation *simulation, uint32_t index, uint64_t version)
 {
 	struct worker *worker = simulation->workers.items[index];
@@ -181,7 +190,8 @@ bool together_promises(struct simulation *simulation, uint32_t index, uint64_t v
 		waiting->said = version;
 		worker_does(simulation, index, &event);
 	}
-	return worker->asked.shows == version && meet_shows(simulation, index, version);
+	return versions_published(&waiting->versions) == version ||
+	       (worker->asked.shows == version && meet_shows(simulation, index, version));
 }
 
 uint64_t together_promised(const struct waiting *waiting)

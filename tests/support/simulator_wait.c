@@ -134,7 +134,8 @@ static bool pauses(const struct worker *worker)
 	if (!worker->pause.number)
 		return false;
 	if (waiting->receiver.phase > RECEIVE_COUNTING)
-		return waiting->receiver.phase == RECEIVE_PREPARED && together_is_by_plan(worker);
+		return waiting->receiver.phase == RECEIVE_PREPARED && together_is_by_plan(worker) &&
+		       !together_is_to_show(worker);
 	done = waiting->receiver.past > done ? waiting->receiver.past : done;
 	if (waiting->mates_past > done && waiting->mates_past <= worker->over)
 		done = waiting->mates_past;
@@ -383,6 +384,10 @@ static bool begin(struct simulation *simulation, uint32_t index, struct receive_
 	struct waiting *waiting = worker->waiting;
 	uint64_t deadline = simulation->now + UPDATE_TIMEOUT_MS;
 
+	if (waiting->last && worker->version >= waiting->last) {
+		simulation_leave(simulation, index, true);
+		return false;
+	}
 	if (!wait_begins_copy(simulation, index))
 		return false;
 	together_meets_all(simulation, index);

@@ -79,7 +79,7 @@ struct waiting {
 	uint64_t copy_until;		   /* 0: no copy was waited for yet */
 	bool copy_used;
 	bool loading, fails;		   /* the hook runs; the next one fails */
-	uint64_t loaded_at, away_until;
+	uint64_t loaded_at, away_until, last; /* last: the host leaves when it has that, its work done; 0: never */
 	bool acting, again;
 	uint64_t seen_past, seen_shown;	   /* as the judge knows them */
 };
@@ -133,6 +133,7 @@ bool together_loses(struct simulation *simulation, uint32_t index, uint32_t peer
 void together_excuses(struct simulation *simulation, uint32_t index);
 void together_drops_late(struct simulation *simulation, uint32_t index);
 bool together_has_begun(const struct worker *worker, uint64_t version);
+bool together_is_to_show(const struct worker *worker);
 bool together_promises(struct simulation *simulation, uint32_t index, uint64_t version);
 uint64_t together_promised(const struct waiting *waiting);
 /* Before the plan is the worker's. */

@@ -397,6 +397,11 @@ void simulation_hold(struct simulation *simulation, uint32_t worker, uint32_t ms
 	wait_is_left(simulation, worker, simulation->now + ms);
 }
 
+void simulation_does(struct simulation *simulation, uint32_t worker, uint64_t last)
+{
+	simulation->workers.items[worker]->waiting->last = last;
+}
+
 void simulation_abort(struct simulation *simulation, uint32_t worker)
 {
 	if (simulation->workers.items[worker]->sending)

@@ -436,7 +436,7 @@ static struct receive_event late(struct waiter *waiter, const struct receive_ste
 		text_format(&update, "update %llu", (unsigned long long)step->version);
 	else
 		text_add(&update, "the next update");
-	waiter_missing(waiter, step->version, &missing);
+	waiter_missing(waiter, &missing);
 	error_set(
 		&heard->error, ERROR_TIMEOUT,
 		"%s: %s after %.1f s; raise the update timeout (--update-timeout) if this is expected",
@@ -458,7 +458,8 @@ bool waiter_pauses(struct waiter *waiter, uint64_t version)
 	if (!control || !control_pause(control, &ended))
 		return false;
 	if (receiver->phase > RECEIVE_COUNTING)
-		return receiver->phase == RECEIVE_PREPARED && waiter_is_by_plan(waiter);
+		return receiver->phase == RECEIVE_PREPARED && waiter_is_by_plan(waiter) &&
+		       !waiter_is_to_show(waiter);
 	done = receiver->past > done ? receiver->past : done;
 	/* a trainer is gone, and the others have begun that version: it does not come by this plan, whatever this rank has heard of it */
 	if (waiter->mates_past > done && waiter->mates_past <= control_over(control))

@@ -212,6 +212,8 @@ bool waiter_may_be_let_go(const struct waiter *waiter);
 bool waiter_loses_mate(struct waiter *waiter, struct peer *mate, const struct error *why);
 /* By plan: trainers wait for this rank to accept that version. */
 bool waiter_has_begun(struct waiter *waiter, uint64_t version);
+/* What it has promised: the controller says so, or who decides for it shows that. */
+bool waiter_is_to_show(const struct waiter *waiter);
 /* At PUBLISH, by plan: the controller is told what is promised, if it is to make a pause. True: that is shown now. */
 bool waiter_promises(struct waiter *waiter, uint64_t version);
 /* meet.c: it is, on this rank, and on those of its engine that it decides for: one that is not reached within a second takes the
@@ -228,7 +230,7 @@ void waiter_unhides(struct waiter *waiter); /* the plan runs */
 void waiter_drop_late(struct waiter *waiter);
 void waiter_excuse(struct waiter *waiter);
 /* Whom a meeting that has had its time waits for, and what for. */
-void waiter_missing(struct waiter *waiter, uint64_t version, struct text *text);
+void waiter_missing(struct waiter *waiter, struct text *text);
 /* That the version may be read, what is queued on its streams for that goes on. Not while it is hidden. */
 void waiter_tell_device(const struct waiter *waiter, uint64_t version);
 /* What it has promised and does not show, for message_paused. */

@@ -199,23 +199,31 @@ bool waiter_promises(struct waiter *waiter, uint64_t version)
 		control_promises(control, number, versions_published(waiter->versions), version);
 	waiter->news = news;
 	waiter->said = version;
-	return shows == version && waiter_shows(waiter, version);
+	return versions_published(waiter->versions) == version ||
+	       (shows == version && waiter_shows(waiter, version));
 }
 
-/* The controller has said so, and who decides has not shown it. */
-static bool is_to_show(const struct waiter *waiter, uint64_t version)
+bool waiter_is_to_show(const struct waiter *waiter)
 {
-	uint64_t begun, shows;
+	uint64_t version = receive_promised(&waiter->receiver), begun, shows;
 
-	return waiter->holds && !waiter->versions->by_host && waiter_leader(waiter) &&
-	       control_settles(waiter->health->control, &begun, &shows) && shows == version;
+	return version &&
+	       (versions_published(waiter->versions) == version ||
+		(control_settles(waiter->health->control, &begun, &shows) && shows == version));
 }
 
-void waiter_missing(struct waiter *waiter, uint64_t version, struct text *text)
+/* And who decides has not shown it. */
+static bool waits_for_decider(const struct waiter *waiter)
+{
+	return waiter->holds && !waiter->versions->by_host && waiter_leader(waiter) &&
+	       waiter_is_to_show(waiter);
+}
+
+void waiter_missing(struct waiter *waiter, struct text *text)
 {
 	if (!waiter_is_by_plan(waiter))
 		commit_missing(&waiter->committer, text);
-	else if (is_to_show(waiter, version))
+	else if (waits_for_decider(waiter))
 		text_format(text, "%s, which decides for this rank, has not shown it",
 			    waiter->epoch->mates[0].name);
 	else
