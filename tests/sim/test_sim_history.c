@@ -182,6 +182,26 @@ static void is_slow(struct story *story, uint32_t place)
 		simulation_fail_hook(story->simulation, story->in[place]);
 }
 
+/* An engine leaves after one of the next versions, each of its ranks when it has that. (Who is done before the next controller knows
+ * him is missing: docs/living.md.) */
+static void does_its_work(struct story *story, uint32_t place)
+{
+	uint32_t first =
+		place < story->trainers ? 0 : place - (place - story->trainers) % story->tp;
+	uint64_t last = 1 + dice(story, 2);
+
+	if (place < story->trainers || !story->together || story->orphans)
+		return;
+	for (uint32_t k = 0; k < story->tp; k++)
+		if (!runs(story, first + k))
+			return;
+	last += simulation_version(story->simulation, story->in[first]);
+	for (uint32_t k = 0; k < story->tp; k++) {
+		hurt(story, first + k);
+		simulation_does(story->simulation, story->in[first + k], last);
+	}
+}
+
 static void is_cut_off(struct story *story, uint32_t place)
 {
 	/* who does not reach the next controller, and runs on, is of another job */
@@ -211,7 +231,7 @@ static const struct {
 	{3, is_interrupted}, {2, fails},
 	{20, comes_back},    {4, is_cut_off},
 	{6, repeat},	     {4, controller_is_replaced},
-	{5, is_slow},
+	{5, is_slow},	     {4, does_its_work},
 };
 
 static void something_happens(struct story *story)
@@ -280,7 +300,6 @@ static bool may_end(const struct story *story, const char *why)
 		"to declare for ",
 		"to join (",
 		"to declare (",
-		"did its work and left",
 	};
 
 	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)

@@ -250,14 +250,24 @@ static void done(struct simulation *simulation, uint32_t index)
 	}
 }
 
-/* Ranks wait for trainers that are gone, and for so long no controller has lived that would say so. */
+static bool some_do_their_work(const struct simulation *simulation)
+{
+	for (uint32_t i = 0; i < simulation->workers.count; i++)
+		if (simulation->workers.items[i]->waiting &&
+		    simulation->workers.items[i]->waiting->last)
+			return true;
+	return false;
+}
+
+/* Ranks wait for trainers that are gone, and for so long no controller has lived that would say so; or the last engine has done
+ * its work, and they have not. */
 static bool is_late(struct simulation *simulation, uint32_t index)
 {
 	const struct worker *worker = simulation->workers.items[index];
 	struct sending *sending = worker->sending;
 
 	if (sending->now != SENDS_BEGIN || sending->error.code != ERROR_TIMEOUT ||
-	    !simulation->options.orphan_ms)
+	    (!simulation->options.orphan_ms && !some_do_their_work(simulation)))
 		return false;
 	sending->now = SENDS_NOTHING;
 	worker_does(simulation, index,

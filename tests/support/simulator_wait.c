@@ -460,11 +460,12 @@ void wait_acts(struct simulation *simulation, uint32_t index)
 	if (waiting->acting)
 		return;
 	waiting->acting = true;
+	if (worker_runs(worker)) /* also who first sends what it shows */
+		meet_runs(waiting);
 	while (waiting->again && is_there(simulation, worker)) {
 		struct receive_event event = {.kind = RECEIVE_ASKS};
 
 		waiting->again = false;
-		meet_runs(waiting);
 		if (waiting->loading)
 			event = loaded(waiting, &error);
 		if (!waiting->waits && !begin(simulation, index, &event))
