@@ -67,6 +67,7 @@ static void tell(struct controller *controller, const struct slot *slot, bool st
 		stop ? paused_of(controller, slot)->asked : controller->pause.told;
 	if (slot->who.role == ROLE_INFERENCE)
 		message->u.pause.shows = controller->pause.shows;
+	paused_of(controller, slot)->told = message->u.pause.shows;
 }
 
 void returns_ask(struct controller *controller, const struct slot *slot, uint64_t version)
@@ -433,8 +434,9 @@ void returns_paused(struct controller *controller, struct slot *slot, struct mes
 	}
 	if (controller->state == CONTROLLER_RUN && said->stopped && said->anew)
 		paused->anew = true; /* it may have broken since */
-	if (settle_hears(controller, slot, said) || !is_asked(controller, slot) || paused->stopped)
-		return;
+	if (settle_hears(controller, slot, said) || !is_asked(controller, slot) ||
+	    paused->stopped || (said->promised && said->promised == paused->told))
+		return; /* told: it had not heard yet that it shows it */
 	paused->firm = said->stopped || said->next == paused->next;
 	paused->stopped =
 		said->stopped && (slot->who.role == ROLE_INFERENCE || said->next >= paused->asked);

@@ -177,6 +177,7 @@ bool settle_lets_go(struct controller *controller)
 		    promised != left_with(controller, slot))
 			continue;
 		pause->shows = promised;
+		pause->since_ms = controller->now_ms; /* whoever was slow before */
 		returns_ask(controller, slot, pause->slots[i].asked);
 		any = true;
 	}

@@ -71,7 +71,7 @@ enum pause_phase {
 
 /* What one was asked, and answered. */
 struct paused {
-	uint64_t asked;                    /* message_pause.version */
+	uint64_t asked, told;              /* message_pause.version, .shows */
 	bool stopped;
 	bool firm;                         /* it has, or has said twice how far it is: who has not begun to write stops at once */
 	uint64_t next, version;            /* as it has answered */
@@ -87,8 +87,8 @@ struct pause {
 	uint64_t next;                     /* version that trainers are about to begin */
 	uint64_t repeat;                   /* that they send once more before, to those that lack it; 0: none */
 	uint64_t copy;                     /* or that ranks that show it do; 0: none */
-	bool settled;                      /* a plan was sent since it began, .. */
-	uint64_t shows;                    /* .. and ranks who have promised this version show it; 0: none has */
+	bool settled;                      /* a plan was sent since it began: what follows is decided */
+	uint64_t shows;                    /* ranks who have promised this version show it; 0: none has, or that is not known yet */
 	uint64_t told;                     /* TRAINERS: ranks know that this version has begun */
 	uint64_t missing_ms;               /* OVER: there is no plan without a trainer that has left, or without an engine;
 					      since then. 0: there is */
@@ -290,7 +290,7 @@ bool returns_wait_for_engine(struct controller *controller);
 bool returns_wait(struct controller *controller, const struct error *why);
 /* Again, if it has not answered. */
 void returns_remind(struct controller *controller, const struct slot *slot);
-/* To stop before that version, a rank when it has it; what it has said is void. */
+/* To stop before that version, a rank when it has it; but for how far it is, what it has said is void. */
 void returns_ask(struct controller *controller, const struct slot *slot, uint64_t version);
 /* Ranks, while trainers are waited for: how far those have begun, and what is shown. */
 void returns_tell_ranks(struct controller *controller);

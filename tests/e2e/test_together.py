@@ -70,13 +70,14 @@ def test_engine__that_comes_back_shows_what_the_others_show(tmp_path, models, in
     assert not jobs.leftovers()
 
 
-def test_engine__that_has_done_its_work_leaves_the_others_to_go_on(tmp_path, models):
+@pytest.mark.parametrize("way", ["shm", "tcp"])
+def test_engine__that_has_done_its_work_leaves_the_others_to_go_on(tmp_path, models, way):
     with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
         job.controller("--on-loss", "continue", "--commit", "job")
         for rank in range(2):
-            job.worker("trainer", rank, "--interval", "10ms", updates=80)
+            job.worker("trainer", rank, "--interval", "10ms", *WAYS[way], updates=80)
         for rank in range(6):
-            job.worker("inference", rank, "--verify", updates=40 if rank < 4 else 80)
+            job.worker("inference", rank, "--verify", *WAYS[way], updates=40 if rank < 4 else 80)
         codes = job.wait(60)
         assert set(codes.values()) == {0}, job.said()
         right(job, [(rank, f"inference-{rank}") for rank in range(4)], 40)

@@ -127,7 +127,8 @@ bool meet_is_shown(struct waiting *waiting)
 	struct committer *committer = &waiting->committer;
 
 	if (waiting->receiver.phase != RECEIVE_PREPARED || committer->phase != COMMIT_MEETING ||
-	    !committer->decided_for || committer->link_count > 1 ||
+	    committer->round != MEET_PUBLISH || !committer->decided_for ||
+	    committer->link_count > 1 ||
 	    versions_shown(&waiting->versions) != committer->own.min_version)
 		return false;
 	commit_shown(committer);

@@ -392,7 +392,9 @@ static bool begin(struct simulation *simulation, uint32_t index, struct receive_
 		return false;
 	together_meets_all(simulation, index);
 	waiting->waits = true;
-	if (meet_is_shown(waiting)) {
+	if (meet_is_shown(waiting) ||
+	    (together_is_by_plan(worker) && receive_promised(&waiting->receiver) &&
+	     versions_published(&waiting->versions) == receive_promised(&waiting->receiver))) {
 		*event = (struct receive_event){.kind = RECEIVE_MET};
 		return true;
 	}

@@ -437,7 +437,9 @@ int join_again(struct weft_worker *worker, bool block, struct error *error)
 	if (worker->self.role == ROLE_INFERENCE)
 		waiter_unhides(&worker->waiter);
 	worker_is_between(worker, false);
-	log_plan(worker);
-	trace_join(worker, "pause for a plan", worker->paused_ns);
+	if (!worker->stop.number) { /* else it goes on by the one that it has */
+		log_plan(worker);
+		trace_join(worker, "pause for a plan", worker->paused_ns);
+	}
 	return take_plan(worker, error);
 }

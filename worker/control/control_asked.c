@@ -65,9 +65,10 @@ int control_paused(struct control *control, const struct stop *stop, struct erro
 			     .between = trainer && stop->where != STOPPED_IN_UPDATE};
 
 	pthread_mutex_lock(&control->lock);
-	/* unless it is asked for another version by now: then it goes on up to that one */
+	/* unless it is asked for another version by now, or told to show what it has promised: then it goes on up to that one */
 	if (stop->number == control->asked.number &&
-	    (!stop->next || stop->next >= control->asked.version))
+	    (!stop->next || stop->next >= control->asked.version) &&
+	    (!stop->promised || stop->promised != control->asked.shows))
 		control->paused = true;
 	pthread_mutex_unlock(&control->lock);
 	return control_post(control, &event, error);

@@ -183,8 +183,9 @@ static void take_paused(struct worker_core *core, const struct worker_event *eve
 		core->stopped = said;
 	if (core->state != WORKER_RUN || event->number != core->pause.number ||
 	    event->number <= core->paused_over ||
-	    (event->done && event->next && event->next < core->pause.version))
-		return;
+	    (event->done && event->next && event->next < core->pause.version) ||
+	    (event->done && event->promised && event->promised == core->pause.shows))
+		return; /* asked for more since, or told to show what it has promised: it goes on */
 	core->paused = said;
 	say_latest(core);
 }

@@ -375,6 +375,10 @@ static void on_gone(struct worker_core *core, struct message *message)
 /* It has stopped where it is to: a trainer before that version, a rank when it has that. */
 static bool stopped_there(const struct worker_core *core, const struct message_pause *pause)
 {
+	/* with a promise that it is told to keep now */
+	if (core->state == WORKER_RUN && core->stopped.promised &&
+	    core->stopped.promised == pause->shows)
+		return false;
 	return core->state != WORKER_RUN || core->stopped.next > pause->version ||
 	       (core->options.holding && core->stopped.next == pause->version);
 }

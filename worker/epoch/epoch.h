@@ -109,6 +109,7 @@ struct epoch {
 	size_t peer_count;
 	struct peer *mates;                /* and behind them inference ranks that this one agrees with: the first of */
 	size_t at;                         /* the peer that was last connected to or probed, or tried to be */
+	bool probed;                       /* all have been */
 	size_t mate_count;                 /* them decides for it if its rank is lower, and it for the others */
 	size_t all_count;                  /* of peers; those left are ranks of other engines that this one sends what it shows, */
 	struct peer *copied_from;          /* or the one that sends it here; NULL: none does */
@@ -130,6 +131,7 @@ int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64
 		  struct error *error);
 /* The same from connected endpoints on: resolves what is sent or received. */
 int epoch_resolve(struct epoch *epoch, struct error *error);
+/* Uses every path once; nothing when that has been done. */
 int epoch_probe(struct epoch *epoch, uint64_t deadline_ns, struct error *error);
 struct epoch *epoch_hold(struct epoch *epoch);
 /* The last one closes it; NULL inside is fine, sets NULL. */

@@ -389,7 +389,8 @@ int epoch_connect(struct epoch *epoch, const struct message_peers *peers, uint64
 
 int epoch_probe(struct epoch *epoch, uint64_t deadline_ns, struct error *error)
 {
-	for (size_t i = 0; i < epoch->all_count; i++) {
+	/* who had stopped may be told to go on by the same plan, and peers have done their work meanwhile */
+	for (size_t i = 0; i < epoch->all_count && !epoch->probed; i++) {
 		int rc = health_check(epoch->options.health, error);
 
 		if (epoch->peers[i].gone || epoch->peers[i].plan->kept)
@@ -402,6 +403,7 @@ int epoch_probe(struct epoch *epoch, uint64_t deadline_ns, struct error *error)
 		if (rc)
 			return rc;
 	}
+	epoch->probed = true;
 	return 0;
 }
 

@@ -196,7 +196,8 @@ bool waiter_is_shown(struct waiter *waiter)
 	struct committer *committer = &waiter->committer;
 
 	if (waiter->receiver.phase != RECEIVE_PREPARED || committer->phase != COMMIT_MEETING ||
-	    !committer->decided_for || committer->link_count > 1 ||
+	    committer->round != MEET_PUBLISH || !committer->decided_for ||
+	    committer->link_count > 1 ||
 	    versions_shown(waiter->versions) != committer->own.min_version)
 		return false;
 	commit_shown(committer);
