@@ -143,7 +143,7 @@ def changed():
         "ip link set veth0 mtu 1500; sleep 0.5\n"
         "case_ moved disturbed 'ip address del 10.77.0.1/24 dev veth0; ip address add 10.77.0.9/24 dev veth0' 'true' "
         "loop --seconds 8\n"
-        "case_ after_address transfer loop --rounds 3\n", seconds=500)
+        "case_ after_address transfer loop --rounds 3\n", seconds=240)  # of about 30; the kernel hangs here now and then
 
 
 def test_link__a_short_flap_is_survived_and_a_long_one_is_told(changed):
