@@ -141,7 +141,8 @@ bool gone_may(const struct controller *controller, const struct slot *slot)
 	}
 	if (!trainer_is_here(controller))
 		return !gone_trainer(controller) && engine_is_done(controller);
-	return !slot->done && !trainer_has_left(controller);
+	/* the last engine, its work done: only another one has any left */
+	return (!slot->done || returns_engine_comes(controller)) && !trainer_has_left(controller);
 }
 
 /* How many are told of at once, from that one on: engines in a row that have yet to come may be thousands, and a worker that is told
@@ -408,6 +409,15 @@ void gone_done(struct controller *controller, const struct slot *slot)
 		 (unsigned long long)slot->version);
 	departure = departure_of(controller, slot, &done);
 	depart(controller, &departure);
-	if (settle_lacks_engine(controller))
+	if (!gone_here(controller, ROLE_INFERENCE) || settle_lacks_engine(controller))
 		returns_begin(controller);
+}
+
+void gone_all_done(struct controller *controller)
+{
+	struct membership *members = &controller->members;
+
+	for (uint32_t i = members->trainers; i < members->count; i++)
+		if (members->slots[i].presence == PRESENCE_LEFT && members->slots[i].done)
+			gone_done(controller, &members->slots[i]);
 }

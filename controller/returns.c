@@ -137,8 +137,7 @@ static uint32_t count_whole(const struct controller *controller)
 	return count;
 }
 
-/* It is about to be planned with. */
-static bool engine_comes(const struct controller *controller)
+bool returns_engine_comes(const struct controller *controller)
 {
 	for (size_t i = 0; i < controller->departures.count; i++) {
 		const struct departure *departure = &controller->departures.items[i];
@@ -207,6 +206,7 @@ void returns_maybe_begin(struct controller *controller)
 		action_push(controller->actions, CONTROLLER_PLAN_DUE);
 	} else if (!pause->missing_ms && departure && controller->state == CONTROLLER_RUN &&
 		   pause->phase == PAUSE_NONE) {
+		gone_all_done(controller);
 		say_is_here(controller, departure->first);
 		returns_begin(controller);
 	}
@@ -504,7 +504,7 @@ static void nobody_came(struct controller *controller)
 	double waited = (double)(controller->now_ms - pause->missing_ms) / 1000.0;
 	struct error why;
 
-	if (!gone_here(controller, ROLE_INFERENCE) && !engine_comes(controller))
+	if (!gone_here(controller, ROLE_INFERENCE) && !returns_engine_comes(controller))
 		error_set(
 			&why, ERROR_PEER_LOST,
 			"no engine has come for %.1f s: start one again, or raise --join-timeout. "

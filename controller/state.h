@@ -251,6 +251,8 @@ void gone_leave(struct controller *controller, const struct slot *blamed, const 
 void gone_meanwhile(struct controller *controller, const struct slot *slot, const struct error *why);
 /* That slot has left, its work done; with it its whole engine, perhaps, which others then go on without. */
 void gone_done(struct controller *controller, const struct slot *slot);
+/* Another engine is here: where the last one has done its work before, it has left. */
+void gone_all_done(struct controller *controller);
 /* What is new to one that has heard of so many. */
 void gone_tell(struct controller *controller, const struct slot *slot, uint32_t heard);
 /* Who leaves together with it begins with this one. */
@@ -288,6 +290,8 @@ void returns_begin(struct controller *controller);
 bool returns_wait_for_engine(struct controller *controller);
 /* There is no plan, for that reason, while a trainer is missing: it is waited for. False: none is. */
 bool returns_wait(struct controller *controller, const struct error *why);
+/* One that had left is here again, and comes in with the next plan. */
+bool returns_engine_comes(const struct controller *controller);
 /* Again, if it has not answered. */
 void returns_remind(struct controller *controller, const struct slot *slot);
 /* To stop before that version, a rank when it has it; but for how far it is, what it has said is void. */

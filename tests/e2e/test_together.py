@@ -139,3 +139,21 @@ def test_readers__are_shown_what_the_plan_has_settled(tmp_path, transport, shado
             said = job.processes[f"inference-{rank}"].stdout.splitlines()
             assert said == [f"waited for {version}, readers are shown {(version, True)}, {(version, True)}" for version in (1, 2, 3)]
     assert not jobs.leftovers()
+
+
+def test_last_engine__that_has_done_its_work_is_followed_by_one_that_comes(tmp_path, models):
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, "engines=2,tp=2") as job:
+        job.controller("--on-loss", "continue", "--engines-min", "1", "--commit", "job")
+        for rank in range(2):
+            job.worker("trainer", rank, "--interval", "300ms", updates=12)
+        for rank in range(2):
+            job.worker("inference", rank, "--verify", updates=3)
+        until(lambda: "2 of 6 still here" in job.processes["controller"].stderr, job)
+        for rank in (2, 3):
+            job.worker("inference", rank, "--verify", updates=12)
+        codes = job.wait(60)
+        assert set(codes.values()) == {0}, job.said()
+        right(job, [(0, "inference-0"), (1, "inference-1")], 3)
+        right(job, [(2, "inference-2"), (3, "inference-3")], 12, first=None)
+        assert "engine 0 (inference 0..1) leaves, the job goes on with 0 of 2: its work is done" in job.processes["controller"].stderr
+    assert not jobs.leftovers()

@@ -347,10 +347,64 @@ static void test_done__in_any_order_leaves_the_others_to_show_versions_together(
 	}
 }
 
+/* Another one is here before it leaves, or comes when trainers wait for somebody to send to. */
+static void test_last_engine__whose_work_is_done_leaves_it_to_one_that_comes(void **unused)
+{
+	static const char *const commits[] = {"rank", "engine", "job"};
+
+	(void)unused;
+	for (uint32_t k = 0; k < 6; k++) {
+		bool before = k % 2;
+		uint32_t rank = 0;
+		struct simulation *s =
+			simulation_running(&(struct simulation_options){.infer = "engines=2,tp=2",
+									.on_loss = "continue",
+									.commit = commits[k / 2]});
+
+		simulation_update(s, 1);
+		simulation_run_for(s, 1000);
+		simulation_fail(s, 4, "its NIC is gone"); /* of engine 1 */
+		simulation_run_for(s, 1000);
+		simulation_update(s, 2);
+		simulation_run_for(s, 1000);
+		if (before) {
+			rank = simulation_start_rank(s, 2);
+			simulation_start_rank(s, 3);
+			simulation_run_for(s, 200);
+		}
+		simulation_leave(s, 2, true);
+		simulation_run_for(s, 100);
+		simulation_leave(s, 3, true);
+		simulation_run_for(s, 100);
+		simulation_update(s, 3);
+		simulation_run_for(s, 1000);
+		if (!before) {
+			rank = simulation_start_rank(s, 2);
+			simulation_start_rank(s, 3);
+			simulation_run_for(s, 500);
+			simulation_update_next(s); /* who had begun it ends it: nobody is left */
+		}
+		simulation_run_for(s, 5000);
+		simulation_expect(s,
+				  "*controller: engine 0 (inference 0..1) leaves, the job goes on "
+				  "with 0 of 2: its work is done after version 2\n"
+				  "*controller: 1 of 2 engines are here from version *\n");
+		simulation_update_next(s);
+		simulation_run_for(s, 1000);
+		assert_true(simulation_version(s, rank) >= 4);
+		assert_int_equal(simulation_version(s, rank), simulation_version(s, 0));
+		simulation_leave_all(s);
+		simulation_run_for(s, 7000);
+		simulation_assert_done(s);
+		simulation_free(&s);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_silent_rank__takes_its_engine_out_of_the_job),
+		cmocka_unit_test(test_last_engine__whose_work_is_done_leaves_it_to_one_that_comes),
 		cmocka_unit_test(
 			test_done__in_any_order_leaves_the_others_to_show_versions_together),
 		cmocka_unit_test(test_dropped_rank__takes_its_engine_out_at_once),

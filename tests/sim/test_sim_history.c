@@ -182,15 +182,14 @@ static void is_slow(struct story *story, uint32_t place)
 		simulation_fail_hook(story->simulation, story->in[place]);
 }
 
-/* An engine leaves after one of the next versions, each of its ranks when it has that. (Who is done before the next controller knows
- * him is missing: docs/living.md.) */
+/* An engine leaves after one of the next versions, each of its ranks when it has that. */
 static void does_its_work(struct story *story, uint32_t place)
 {
 	uint32_t first =
 		place < story->trainers ? 0 : place - (place - story->trainers) % story->tp;
 	uint64_t last = 1 + dice(story, 2);
 
-	if (place < story->trainers || !story->together || story->orphans)
+	if (place < story->trainers || !story->together)
 		return;
 	for (uint32_t k = 0; k < story->tp; k++)
 		if (!runs(story, first + k))
@@ -300,6 +299,7 @@ static bool may_end(const struct story *story, const char *why)
 		"to declare for ",
 		"to join (",
 		"to declare (",
+		"left before the job ran", /* its work done, and a controller was to take the job over */
 	};
 
 	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
