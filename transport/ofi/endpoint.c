@@ -367,10 +367,15 @@ static int wait_for(struct ofi_endpoint *ofi, int (*look)(struct ofi_endpoint *,
 
 static int probe_missing(struct ofi_endpoint *ofi, struct error *error)
 {
+	uint32_t left;
+
+	pthread_mutex_lock(&ofi->domain->lock);
+	left = ofi->probes_left;
+	pthread_mutex_unlock(&ofi->domain->lock);
 	return error_wrap(error,
 			  "the streams are connected, but %u of %u probes (%u KiB each) are not "
 			  "through: something on the way drops large packets (look at MTUs)",
-			  ofi->probes_left, 2 * ofi_lanes_used(ofi), OFI_PROBE_BYTES / 1024);
+			  left, 2 * ofi_lanes_used(ofi), OFI_PROBE_BYTES / 1024);
 }
 
 /* One stream of each interface: they differ in ports alone. */
