@@ -141,7 +141,7 @@ bool gone_may(const struct controller *controller, const struct slot *slot)
 	}
 	if (!trainer_is_here(controller))
 		return !gone_trainer(controller) && engine_is_done(controller);
-	/* the last engine, its work done: only another one has any left */
+	/* where the last engine has done its work the job goes on if another one comes */
 	return (!slot->done || returns_engine_comes(controller)) && !trainer_has_left(controller);
 }
 
@@ -417,7 +417,7 @@ void gone_all_done(struct controller *controller)
 {
 	struct membership *members = &controller->members;
 
-	for (uint32_t i = members->trainers; i < members->count; i++)
+	for (uint32_t i = members->trainers; i < members->count; i += controller->options.infer.tp)
 		if (members->slots[i].presence == PRESENCE_LEFT && members->slots[i].done)
 			gone_done(controller, &members->slots[i]);
 }

@@ -251,7 +251,7 @@ void gone_leave(struct controller *controller, const struct slot *blamed, const 
 void gone_meanwhile(struct controller *controller, const struct slot *slot, const struct error *why);
 /* That slot has left, its work done; with it its whole engine, perhaps, which others then go on without. */
 void gone_done(struct controller *controller, const struct slot *slot);
-/* Another engine is here: where the last one has done its work before, it has left. */
+/* An engine has come: the last one, where it had left with its work done, is gone on without. */
 void gone_all_done(struct controller *controller);
 /* What is new to one that has heard of so many. */
 void gone_tell(struct controller *controller, const struct slot *slot, uint32_t heard);

@@ -299,13 +299,13 @@ static bool may_end(const struct story *story, const char *why)
 		"to declare for ",
 		"to join (",
 		"to declare (",
-		"left before the job ran", /* its work done, and a controller was to take the job over */
 	};
 
 	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
 		if (strstr(why, reasons[i]))
 			return true;
-	return a_side_is_away(story);
+	/* its work done, and a controller was to take the job over */
+	return a_side_is_away(story) || (story->orphans && strstr(why, "left before the job ran"));
 }
 
 static bool ended(struct story *story)

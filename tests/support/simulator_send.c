@@ -250,13 +250,18 @@ static void done(struct simulation *simulation, uint32_t index)
 	}
 }
 
-static bool some_do_their_work(const struct simulation *simulation)
+static bool all_did_their_work(const struct simulation *simulation)
 {
-	for (uint32_t i = 0; i < simulation->workers.count; i++)
-		if (simulation->workers.items[i]->waiting &&
-		    simulation->workers.items[i]->waiting->last)
-			return true;
-	return false;
+	bool any = false;
+
+	for (uint32_t i = 0; i < simulation->workers.count; i++) {
+		const struct worker *worker = simulation->workers.items[i];
+
+		if (worker->waiting && worker_runs(worker))
+			return false;
+		any = any || (worker->waiting && worker->waiting->last);
+	}
+	return any;
 }
 
 /* Ranks wait for trainers that are gone, and for so long no controller has lived that would say so; or the last engine has done
@@ -267,7 +272,7 @@ static bool is_late(struct simulation *simulation, uint32_t index)
 	struct sending *sending = worker->sending;
 
 	if (sending->now != SENDS_BEGIN || sending->error.code != ERROR_TIMEOUT ||
-	    (!simulation->options.orphan_ms && !some_do_their_work(simulation)))
+	    (!simulation->options.orphan_ms && !all_did_their_work(simulation)))
 		return false;
 	sending->now = SENDS_NOTHING;
 	worker_does(simulation, index,

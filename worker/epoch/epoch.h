@@ -108,11 +108,11 @@ struct epoch {
 	struct peer *peers;                /* as plan->peers: those that bytes go to or come from, */
 	size_t peer_count;
 	struct peer *mates;                /* and behind them inference ranks that this one agrees with: the first of */
-	size_t at;                         /* the peer that was last connected to or probed, or tried to be */
-	bool probed;                       /* all have been */
 	size_t mate_count;                 /* them decides for it if its rank is lower, and it for the others */
 	size_t all_count;                  /* of peers; those left are ranks of other engines that this one sends what it shows, */
 	struct peer *copied_from;          /* or the one that sends it here; NULL: none does */
+	size_t at;                         /* the peer that was last connected to or probed, or tried to be */
+	bool probed;                       /* all have been */
 	struct transport_region *word;     /* where there are mates: options.beside's */
 	size_t kept_count;                 /* of the peers, taken over from the epoch before */
 	struct send_plan send;             /* trainer */

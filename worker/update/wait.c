@@ -588,11 +588,8 @@ static struct receive_event opens(struct waiter *waiter, uint64_t version, uint3
 /* What an earlier wait has promised is shown by now, or, by_host, is every rank's to show: that one has ended well. */
 static bool keeps_promise(struct waiter *waiter, struct error *error)
 {
-	uint64_t promised = receive_promised(&waiter->receiver);
-
 	if (!(waiter->versions->by_host ? waiter_is_let_go(waiter) : waiter_is_shown(waiter)) &&
-	    !(promised && waiter_is_by_plan(waiter) &&
-	      versions_published(waiter->versions) == promised))
+	    !(waiter_is_by_plan(waiter) && waiter_sees_promised(waiter)))
 		return false;
 	run(waiter, (struct receive_event){.kind = RECEIVE_MET}, false, error);
 	waiter->unfinished = false;

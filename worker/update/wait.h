@@ -212,6 +212,8 @@ bool waiter_may_be_let_go(const struct waiter *waiter);
 bool waiter_loses_mate(struct waiter *waiter, struct peer *mate, const struct error *why);
 /* By plan: trainers wait for this rank to accept that version. */
 bool waiter_has_begun(struct waiter *waiter, uint64_t version);
+/* What it has promised its word shows: who decides for it does. */
+bool waiter_sees_promised(const struct waiter *waiter);
 /* What it has promised: the controller says so, or who decides for it shows that. */
 bool waiter_is_to_show(const struct waiter *waiter);
 /* At PUBLISH, by plan: the controller is told what is promised, if it is to make a pause. True: that is shown now. */

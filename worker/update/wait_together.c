@@ -203,13 +203,20 @@ bool waiter_promises(struct waiter *waiter, uint64_t version)
 	       (shows == version && waiter_shows(waiter, version));
 }
 
+bool waiter_sees_promised(const struct waiter *waiter)
+{
+	uint64_t version = receive_promised(&waiter->receiver);
+
+	return version && versions_published(waiter->versions) == version;
+}
+
 bool waiter_is_to_show(const struct waiter *waiter)
 {
 	uint64_t version = receive_promised(&waiter->receiver), begun, shows;
 
-	return version &&
-	       (versions_published(waiter->versions) == version ||
-		(control_settles(waiter->health->control, &begun, &shows) && shows == version));
+	return waiter_sees_promised(waiter) ||
+	       (version && control_settles(waiter->health->control, &begun, &shows) &&
+		shows == version);
 }
 
 /* And who decides has not shown it. */
