@@ -278,15 +278,20 @@ def run(folder, models, kind, train, infer, flags, updates=2, **more):
         return job
 
 
-def leftovers(patience=20):
-    """What a job could leave behind: shared memory files and sockets of ours. What other tests hold for
-    a while beside us goes by itself: only what stays is left behind. A machine's folder (tests/vm) is no job's."""
-    def seen():
-        return {str(path) for folder in ("/dev/shm", "/tmp") for path in pathlib.Path(folder).glob("weft*")
-                if not path.name.startswith("weft-vm-")}
+def files_of_jobs():
+    """Shared memory files and sockets of ours. The folders of machines and of hosts (tests/vm, tests/net) are no job's."""
+    return {str(path) for folder in ("/dev/shm", "/tmp") for path in pathlib.Path(folder).glob("weft*")
+            if not path.name.startswith(("weft-vm-", "weft-net-"))}
 
-    found, deadline = seen(), time.monotonic() + patience
+
+BEFORE = files_of_jobs()  # of jobs that are no test's, or of a run of the tests that was killed
+
+
+def leftovers(patience=20):
+    """What the jobs of these tests have left behind. What other tests hold for a while beside us goes by itself: only what
+    stays is left behind."""
+    found, deadline = files_of_jobs() - BEFORE, time.monotonic() + patience
     while found and time.monotonic() < deadline:
         time.sleep(0.2)
-        found &= seen()
+        found &= files_of_jobs()
     return sorted(found)

@@ -2,6 +2,7 @@
 """Whole jobs: every version on every inference rank equals the independent recomputation."""
 import json
 import pathlib
+import tempfile
 
 import pytest
 
@@ -152,6 +153,13 @@ def test_dump__of_a_job_with_host_memory_says_replica(tmp_path, models):
     assert (tmp_path / "live.json").read_text() == offline
     hows = {route["how"] for route in json.loads(offline)["routes"]}
     assert hows == {"direct", "replica"}
+
+
+def test_leftovers__are_of_these_tests_and_not_what_was_there_before(monkeypatch):
+    with tempfile.NamedTemporaryFile(prefix="weft-") as file, tempfile.TemporaryDirectory(prefix="weft-net-"):
+        assert file.name in jobs.leftovers(patience=0)
+        monkeypatch.setattr(jobs, "BEFORE", {file.name})
+        assert [name for name in jobs.leftovers(patience=0) if name == file.name or "weft-net-" in name] == []
 
 
 def test_job__leaves_nothing_behind(tmp_path, models):
