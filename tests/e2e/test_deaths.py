@@ -16,22 +16,21 @@ VICTIMS = ["trainer-1", "inference-0", "inference-1"]  # inference 0 decides
 PARALLEL, MOST = 4, 40
 
 
-def die(folder, victim, transport, op, at, shadow, infer=INFER, controller=()):
-    """Of one job: what each process said last, but the victim, and whether it died."""
+def die(folder, victim, transport, op, at, shadow, infer=INFER, controller=(), too=()):
+    """Of one job: what each process said last, but the victim, and whether it died. too: others that die, (name, op, at)."""
+    faults = {name: {"WEFT_FAULT": f"inner={transport},op={op},at={at},kind=kill"} for name, op, at in ((victim, op, at), *too)}
     with jobs.Job(folder, folder / "no-model", TRAIN, infer) as job:
         tp = int(jobs.spec(infer)["tp"])
         job.controller("--heartbeat", "100ms", "--lost-after", "1s", "--join-timeout", "20s", *controller)
         for role, ranks in (("trainer", job.trainers), ("inference", job.inference)):
             for rank in range(ranks):
-                fault = {"WEFT_FAULT": f"inner={transport},op={op},at={at},kind=kill"} if f"{role}-{rank}" == victim else {}
                 job.start(f"{role}-{rank}", [sys.executable, RANK, LIBRARY, role, rank, job.address, transport, int(shadow),
-                                             UPDATES, tp], env={**fault, "WEFT_LOG": "warn"})
+                                             UPDATES, tp], env={**faults.get(f"{role}-{rank}", {}), "WEFT_LOG": "warn"})
         codes = job.wait(100)
-        died = codes[victim] == -9
-        assert all(code == 0 for name, code in codes.items() if name != "controller" and not (died and name == victim)), job.said()
-        said = {name: json.loads(process.stdout.splitlines()[-1]) for name, process in job.processes.items()
-                if name != "controller" and not (died and name == victim)}
-        return died, said, job.said()
+        dead = {"controller", *(name for name in faults if codes[name] == -9)}
+        assert all(code == 0 for name, code in codes.items() if name not in dead), job.said()
+        said = {name: json.loads(process.stdout.splitlines()[-1]) for name, process in job.processes.items() if name not in dead}
+        return codes[victim] == -9, said, job.said()
 
 
 def wrong(victim, at, died, said, log):
@@ -103,3 +102,25 @@ def test_death__in_an_engine_that_shows_versions_with_others_leaves_those_one_ve
                            lambda folder, victim, at: die(folder, victim, transport, op, at, shadow, infer, together),
                            lambda victim, at, died, said, log: differ(victim, at, died, said, log, tp))
     assert op != "post_signal" or points["inference-0"] >= 3 * UPDATES, points
+
+
+TOGETHER = ["--commit", "job", "--on-loss", "continue"]
+BY_PLAN = [("inference-3", "post_signal", 12)]  # one of the last things that it says
+
+
+@pytest.mark.parametrize("infer, controller, too", [("engines=1,tp=3", [], []), ("engines=2,tp=3", ["--on-loss", "continue"], []),
+                                                   ("engines=2,tp=3", TOGETHER, []), ("engines=2,tp=3", TOGETHER, BY_PLAN)],
+                         ids=["end", "continue", "job", "job, by plan"])
+def test_death__of_who_writes_what_its_engine_shows_leaves_no_two_versions(tmp_path, infer, controller, too):
+    """Inference 0 tells each of the others by a write what they show, and dies between two of these; who is not told knows none.
+    Whether its mates see that it ended, or are told first, is chance."""
+    def run(job):
+        at = 2 * UPDATES if job else 2
+        return die(tmp_path / str(job), "inference-0", "tcp", "post_write", at, True, infer, [*controller, "--lost-after", "5s"],
+                   too)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for died, said, log in pool.map(run, range(4)):
+            others = [said[f"inference-{rank}"] for rank in (1, 2)]
+            assert died and all(one["right"] for one in others), f"{said}\n{log}"
+            assert len({one["shown"] for one in others} - {0}) < 2, f"{said}\n{log}"

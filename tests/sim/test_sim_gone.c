@@ -2,6 +2,7 @@
  *
  * Stories of engines that leave a job that goes on (--on-loss continue): who is told what, and when.
  */
+#include "tests/support/history.h"
 #include "tests/support/simulator.h"
 
 #include <setjmp.h>
@@ -347,6 +348,43 @@ static void test_done__in_any_order_leaves_the_others_to_show_versions_together(
 	}
 }
 
+/* Engine 1 is lost, and the first rank of engine 0 dies while it tells the others of it what is shown: some have heard it. */
+static void test_leader__that_dies_while_it_shows_by_the_plan_leaves_no_two_versions(void **unused)
+{
+	static const struct simulation_options options = {.infer = "engines=2,tp=3",
+							  .on_loss = "continue",
+							  .commit = "job",
+							  .shadow = true,
+							  .words_written = true,
+							  .said_ms = 20};
+	uint32_t halves = 0;
+
+	(void)unused;
+	for (uint32_t after = 0; after < 24; after++) {
+		struct simulation *s = simulation_running(&options);
+		char *verdict;
+
+		simulation_update(s, 1);
+		simulation_run_for(s, 1000);
+		simulation_update(s, 2);
+		simulation_run_for(s, 5);
+		simulation_kill(s, 5);
+		simulation_drop(s, 0, 3, "its process has ended");
+		for (uint32_t ms = 0; ms < 5000 && simulation_version(s, 2) < 2; ms++)
+			simulation_run_for(s, 1);
+		assert_int_equal(simulation_version(s, 2), 2);
+		simulation_run_for(s, after);
+		halves += simulation_version(s, 3) != simulation_version(s, 4);
+		simulation_kill(s, 2);
+		simulation_run_for(s, 8000);
+		verdict = history_judge(simulation_history(s));
+		if (verdict)
+			fail_msg("after %u ms: %s\n%s", after, verdict, simulation_transcript(s));
+		simulation_free(&s);
+	}
+	assert_true(halves > 0);
+}
+
 /* Another one is here before it leaves, or comes when trainers wait for somebody to send to. */
 static void test_last_engine__whose_work_is_done_leaves_it_to_one_that_comes(void **unused)
 {
@@ -407,6 +445,8 @@ int main(void)
 		cmocka_unit_test(test_last_engine__whose_work_is_done_leaves_it_to_one_that_comes),
 		cmocka_unit_test(
 			test_done__in_any_order_leaves_the_others_to_show_versions_together),
+		cmocka_unit_test(
+			test_leader__that_dies_while_it_shows_by_the_plan_leaves_no_two_versions),
 		cmocka_unit_test(test_dropped_rank__takes_its_engine_out_at_once),
 		cmocka_unit_test(
 			test_rank__whose_work_is_done_is_no_loss_while_the_others_leave_too),

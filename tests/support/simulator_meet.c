@@ -274,6 +274,24 @@ static bool decided_before(struct waiting *waiting)
 	return false;
 }
 
+bool meet_loses_leader(struct simulation *simulation, uint32_t index, struct error *error,
+		       struct receive_event *out)
+{
+	const struct worker *worker = simulation->workers.items[index];
+	struct waiting *waiting = worker->waiting;
+
+	if (!leads(worker) || !pairs_sees_end(simulation, worker, waiting->mate_at[0]))
+		return false;
+	error_set(error, ERROR_PEER_LOST, "the process of %s has ended",
+		  waiting->names[waiting->mate_at[0]]);
+	*out = (struct receive_event){.kind = RECEIVE_FAILED, .broken = true, .error = error};
+	if (versions_published(&waiting->versions) == receive_promised(&waiting->receiver))
+		*out = (struct receive_event){.kind = RECEIVE_MET};
+	else if (!waiting->mapped)
+		store_word(waiting, 0);
+	return true;
+}
+
 static bool find_gone(struct simulation *simulation, uint32_t index, struct error *error,
 		      struct receive_event *out)
 {

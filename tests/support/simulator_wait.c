@@ -251,7 +251,9 @@ static bool meet(struct simulation *simulation, uint32_t index, const struct rec
 	shown = by_plan && step->round == MEET_PUBLISH &&
 		together_promises(simulation, index, step->version);
 	if (by_plan && !together_may_be_let_go(waiting))
-		return meet_nobody(simulation, worker, step, shown, event);
+		return meet_nobody(simulation, worker, step, shown, event) ||
+		       (step->round == MEET_PUBLISH &&
+			meet_loses_leader(simulation, index, error, event));
 	if (step->round != MEET_OPEN && waiting->committer.phase == COMMIT_IDLE) {
 		*error = waiting->committer.error;
 		*event = (struct receive_event){.kind = RECEIVE_FAILED, .error = error};

@@ -112,6 +112,8 @@ void meet_opens(struct simulation *simulation, uint32_t index);
 void meet_decides(const struct worker *worker); /* whether another one decides for it */
 bool meet_is_shown(struct waiting *waiting);
 bool meet_shows(struct simulation *simulation, uint32_t index, uint64_t version);
+bool meet_loses_leader(struct simulation *simulation, uint32_t index, struct error *error,
+		       struct receive_event *out);
 bool meet_hides(struct waiting *waiting, uint64_t version);
 void meet_runs(struct waiting *waiting);
 /* One look at the meeting of the step. True: *event says what came of it. */

@@ -24,6 +24,7 @@ static void set_failure(struct control *control, const struct error *failure)
 	pthread_mutex_lock(&control->lock);
 	if (!atomic_load(&control->failed)) {
 		control->failure = *failure;
+		control->blamed = worker_core_blamed(control->core);
 		control->state = WORKER_FAILED;
 		atomic_store(&control->failed, true);
 	}
@@ -622,6 +623,16 @@ void control_error(struct control *control, struct error *error)
 	pthread_mutex_lock(&control->lock);
 	*error = control->failure;
 	pthread_mutex_unlock(&control->lock);
+}
+
+bool control_blames(struct control *control, struct member who)
+{
+	struct members blamed;
+
+	pthread_mutex_lock(&control->lock);
+	blamed = control->blamed;
+	pthread_mutex_unlock(&control->lock);
+	return member_within(who, blamed.first, blamed.count);
 }
 
 uint32_t control_grace_ms(const struct control *control)

@@ -118,6 +118,7 @@ int control_leave(struct control *control, bool done, uint32_t wait_ms, struct e
 /* [any thread] */
 bool control_failed(const struct control *control);
 void control_error(struct control *control, struct error *error); /* after control_failed */
+bool control_blames(struct control *control, struct member who); /* .. because that one is lost, its controller says */
 /* How long after a first symptom the controller's word on its cause can be expected: two of its
  * heartbeats and a little. */
 uint32_t control_grace_ms(const struct control *control);

@@ -59,6 +59,7 @@ struct control {
 	bool paused;	  /* the host is, and no plan has come since */
 	uint32_t attempt; /* of the plan that the host has */
 	struct error failure;
+	struct members blamed; /* for it; count 0: nobody */
 	struct control_figures figures;
 	bool settled; /* worker_core_settled */
 	bool stop;

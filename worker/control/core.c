@@ -514,6 +514,11 @@ void worker_core_free(struct worker_core **out)
 	*out = NULL;
 }
 
+struct members worker_core_blamed(const struct worker_core *core)
+{
+	return core->blamed;
+}
+
 bool worker_core_settled(const struct worker_core *core)
 {
 	return says_no_more(core) && core->controller;

@@ -104,6 +104,8 @@ uint64_t worker_core_deadline_ms(const struct worker_core *core);
 /* It has nothing more to say to its controller: it left, or failed, and that was heard, came from there, or was said
  * often enough. Never when no controller was found. */
 bool worker_core_settled(const struct worker_core *core);
+/* FAILED: because the controller says that that one is lost; count 0: it names nobody. */
+struct members worker_core_blamed(const struct worker_core *core);
 enum worker_state worker_core_state(const struct worker_core *core);
 
 #endif

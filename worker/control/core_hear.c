@@ -321,6 +321,8 @@ static void on_heartbeat(struct worker_core *core, struct message *message)
 
 static void on_lost(struct worker_core *core, struct message *message)
 {
+	if (core->state < WORKER_LEFT)
+		core->blamed = (struct members){message->u.lost.member, 1};
 	core_told_the_end(core, message->u.lost.code, message->u.lost.text);
 }
 

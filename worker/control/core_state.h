@@ -61,6 +61,7 @@ struct worker_core {
 	bool endpoints_ready, done;
 	uint32_t failure_sends; /* still to go */
 	struct error failure;
+	struct members blamed; /* the failure is that one's loss; count 0: nobody's, or its own */
 	struct error owed; /* it failed before the controller was known, who is told first */
 	struct message plan, peers, endpoints; /* the last ones; zeroed until they are here */
 	ARRAY(struct message) former_plans;    /* and their peers: the host may be at one of them */

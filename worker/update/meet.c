@@ -290,15 +290,30 @@ static bool hear(struct waiter *waiter, struct commit_event *event, struct error
 	return false;
 }
 
-/* Who decides is gone, and what it decided last may be shown elsewhere: this rank shows it too, or, where it cannot know,
- * none. */
-static bool decided_before(struct waiter *waiter)
+bool waiter_loses_leader(struct waiter *waiter, struct error *error, struct receive_event *out)
 {
-	if (waiter_is_shown(waiter))
-		return true;
-	if (!mapped_word(waiter))
+	if (!waiter_leader(waiter) || waiter->versions->by_host ||
+	    !peer_check_alive(&waiter->epoch->mates[0], error))
+		return false;
+	if (waiter_sees_promised(waiter))
+		*out = (struct receive_event){.kind = RECEIVE_MET};
+	else
+		*out = (struct receive_event){
+			.kind = RECEIVE_FAILED, .broken = true, .error = error};
+	return true;
+}
+
+void waiter_ends(struct waiter *waiter)
+{
+	struct control *control = waiter->health->control;
+	struct peer *leader = &waiter->epoch->mates[0];
+	struct error error;
+
+	if (is_written(waiter) && receive_promised(&waiter->receiver) &&
+	    !waiter_sees_promised(waiter) &&
+	    (peer_check_alive(leader, &error) ||
+	     (control && control_blames(control, leader->plan->member))))
 		store_word(waiter, 0);
-	return false;
 }
 
 static bool find_gone(struct waiter *waiter, struct commit_event *event, struct error *error,
@@ -315,7 +330,7 @@ static bool find_gone(struct waiter *waiter, struct commit_event *event, struct 
 			continue;
 		*out = (struct receive_event){.kind = RECEIVE_FAILED, .broken = true};
 		if (m == 0 && waiter->committer.decided_for &&
-		    waiter->receiver.phase == RECEIVE_PREPARED && decided_before(waiter))
+		    waiter->receiver.phase == RECEIVE_PREPARED && waiter_is_shown(waiter))
 			*out = (struct receive_event){.kind = RECEIVE_MET};
 		return true;
 	}

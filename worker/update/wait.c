@@ -410,7 +410,9 @@ static bool meet(struct waiter *waiter, const struct receive_step *step, struct 
 		versions_prepare(waiter->versions, waiter->copy, step->version);
 	shown = by_plan && step->round == MEET_PUBLISH && waiter_promises(waiter, step->version);
 	if (by_plan && !waiter_may_be_let_go(waiter))
-		return meet_nobody(waiter, step, shown, event);
+		return meet_nobody(waiter, step, shown, event) ||
+		       (step->round == MEET_PUBLISH &&
+			waiter_loses_leader(waiter, &heard->error, event));
 	if (step->round != MEET_OPEN && waiter->committer.phase == COMMIT_IDLE) {
 		/* a mate has given up, and that was heard outside of a wait */
 		heard->error = waiter->committer.error;
@@ -519,8 +521,11 @@ static int run(struct waiter *waiter, struct receive_event event, bool block, st
 	struct heard heard;
 
 	for (;;) {
-		struct receive_step step = receive_next(&waiter->receiver, &event);
+		struct receive_step step;
 
+		if (event.kind == RECEIVE_FAILED && (event.broken || waiter->health->failed))
+			waiter_ends(waiter);
+		step = receive_next(&waiter->receiver, &event);
 		waiter_show(waiter, &step);
 		/* without the time, so that no deadline passes before all that came was heard */
 		event = (struct receive_event){.kind = RECEIVE_ASKS};

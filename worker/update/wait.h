@@ -221,6 +221,11 @@ bool waiter_promises(struct waiter *waiter, uint64_t version);
 /* meet.c: it is, on this rank, and on those of its engine that it decides for: one that is not reached within a second takes the
  * engine with it. False: not before who decides for it does. */
 bool waiter_shows(struct waiter *waiter, uint64_t version);
+/* By plan: who shows it for this rank has died. It has shown it here too, or this rank ends. False: that one lives. */
+bool waiter_loses_leader(struct waiter *waiter, struct error *error, struct receive_event *out);
+/* The job ends, for this rank. Where who decides for it is lost, and what that one decided last may be shown on others, but its word
+ * does not say so, it shows none: it cannot know. */
+void waiter_ends(struct waiter *waiter);
 /* Who decides for it and shares a word with it, where it decides for nobody; or NULL. */
 const struct peer *waiter_leader(const struct waiter *waiter);
 /* Of what the next plan says: ranks of its engine hear that at different times, and some may not show it yet. From then on until
