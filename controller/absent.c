@@ -14,6 +14,8 @@
  */
 #include "controller/state.h"
 
+#include <stdio.h>
+
 #define LAST_CALL_MS	 1000u /* engines that are started together come a moment after each other; */
 #define LAST_CALL_MS_MAX 10000u /* of one that starts again and again there is no end */
 
@@ -22,17 +24,23 @@ static struct member engine(const struct controller *controller, uint32_t index)
 	return (struct member){ROLE_INFERENCE, index * controller->options.infer.tp};
 }
 
-/* Of a job that is taken over all are needed who are in its plan, or others in the place of those that died since. */
+/* Of a job that is taken over all are needed who are in its plan, or others in the place of those that died since: until somebody has
+ * been waited for for too long. */
 static bool may_take_over(const struct controller *controller, const struct slot *first)
 {
+	bool engine = false;
+
 	for (uint32_t i = 0; i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
 
-		if (!takeover_is_without(controller, first, slot) &&
-		    !returns_whole(controller, gone_first(controller, slot)))
+		if (returns_whole(controller, gone_first(controller, slot)))
+			engine = engine || slot->who.role == ROLE_INFERENCE;
+		else if (!controller->goes_without &&
+			 !takeover_is_without(controller, first, slot) &&
+			 !takeover_has_left(controller, first, slot))
 			return false;
 	}
-	return true;
+	return engine;
 }
 
 static bool enough(const struct controller *controller)
@@ -75,7 +83,7 @@ bool absent_is(const struct controller *controller, const struct slot *slot)
 	for (size_t i = 0; i < controller->departures.count; i++) {
 		const struct departure *departure = &controller->departures.items[i];
 
-		if (departure->absent && !departure->back &&
+		if ((departure->absent || departure->missing) && !departure->back &&
 		    member_within(slot->who, departure->first,
 				  gone_count(controller, departure->first)))
 			return true;
@@ -83,23 +91,63 @@ bool absent_is(const struct controller *controller, const struct slot *slot)
 	return false;
 }
 
-static void leave_out(struct controller *controller, struct member first)
+static void leave_out(struct controller *controller, struct departure departure, const char *why)
 {
-	struct departure departure = {.first = first, .blamed = first, .absent = true};
 	char who[MEMBER_TEXT_BYTES];
 
-	error_set(&departure.why, ERROR_PEER_LOST, "%s has not come", member_text(first, who));
+	if (!departure.why.text[0])
+		error_set(&departure.why, ERROR_PEER_LOST, "%s %s",
+			  member_text(departure.blamed, who), why);
 	if (!array_add(&controller->departures, departure))
 		no_memory(controller);
 }
 
-static void leave_out_as_before(struct controller *controller, const struct slot *first)
+/* An engine of their plan is here. */
+static bool engine_is_here(const struct controller *controller, const struct slot *first)
 {
-	for (uint32_t i = 0; i < controller->members.count; i++) {
+	for (uint32_t i = controller->members.trainers; i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
 
-		if (takeover_is_without(controller, first, slot) && !absent_is(controller, slot))
-			leave_out(controller, gone_first(controller, slot));
+		if (!takeover_is_without(controller, first, slot) &&
+		    !takeover_has_left(controller, first, slot) &&
+		    returns_whole(controller, gone_first(controller, slot)))
+			return true;
+	}
+	return false;
+}
+
+/* The first of it who is not here, if one is not. */
+static struct member lacking(const struct controller *controller, struct member group)
+{
+	const struct slot *slots = membership_slot(&controller->members, group.role, group.rank);
+
+	for (uint32_t k = 0; k < gone_count(controller, group); k++)
+		if (slots[k].presence != PRESENCE_DECLARED && !slots[k].done)
+			return slots[k].who;
+	return group;
+}
+
+/* Who has come in the place of one that has left comes in afterwards, unless there would be nobody to send to. */
+static void take_over_without(struct controller *controller, const struct slot *first)
+{
+	bool here = engine_is_here(controller, first);
+
+	for (uint32_t i = 0; i < controller->members.count; i++) {
+		const struct slot *slot = &controller->members.slots[i];
+		struct departure departure = {.first = gone_first(controller, slot)};
+		bool left = takeover_has_left(controller, first, slot);
+
+		departure.absent = takeover_is_without(controller, first, slot);
+		departure.missing = !departure.absent;
+		if (gone_is(controller, slot) || (returns_whole(controller, departure.first) &&
+						  !(here && (departure.absent || left))))
+			continue;
+		departure.blamed = lacking(controller, departure.first);
+		if (takeover_did_its_work(controller, slot))
+			snprintf(departure.why.text, sizeof(departure.why.text),
+				 "its work is done");
+		leave_out(controller, departure,
+			  left ? "had left before this controller came" : "has not come");
 	}
 }
 
@@ -109,7 +157,7 @@ void absent_leave_out(struct controller *controller)
 	const struct slot *runs = takeover_first(controller);
 
 	if (runs) {
-		leave_out_as_before(controller, runs);
+		take_over_without(controller, runs);
 		return;
 	}
 	for (uint32_t e = 0; e < engines; e++) {
@@ -117,7 +165,9 @@ void absent_leave_out(struct controller *controller)
 
 		if (returns_whole(controller, first))
 			continue;
-		leave_out(controller, first);
+		leave_out(controller,
+			  (struct departure){.first = first, .blamed = first, .absent = true},
+			  "has not come");
 		absent++;
 	}
 	if (absent)

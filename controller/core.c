@@ -75,7 +75,7 @@ void say_refused(struct controller *controller, const char *peer, uint64_t epoch
 #define TO(state) (1u << CONTROLLER_##state)
 /* state -> the states that may follow */
 static const unsigned follows[CONTROLLER_STATE_COUNT] = {
-	[CONTROLLER_GATHER] = TO(GATHER) | TO(EXCHANGE) | TO(FAILED),
+	[CONTROLLER_GATHER] = TO(GATHER) | TO(EXCHANGE) | TO(FAILED) | TO(DONE),
 	[CONTROLLER_EXCHANGE] = TO(EXCHANGE) | TO(RUN) | TO(GATHER) | TO(FAILED),
 	[CONTROLLER_RUN] = TO(EXCHANGE) | TO(GATHER) | TO(FAILED) | TO(DONE),
 	[CONTROLLER_FAILED] = TO(DONE),
@@ -447,6 +447,7 @@ static void tick(struct controller *controller)
 	losses_silence(controller);
 	if (controller->state == CONTROLLER_GATHER && controller->options.engines_min)
 		declarations_maybe_plan(controller);
+	takeover_maybe_done(controller);
 	returns_deadlines(controller);
 	ending_deadlines(controller);
 }

@@ -40,7 +40,8 @@ static void gather_again(struct controller *controller)
 	controller->departures.count = controller->dismissed.count = 0;
 	controller->pause.phase = PAUSE_NONE;
 	controller->pause.next = controller->pause.missing_ms = 0;
-	controller->exchanges_again = false;
+	controller->exchanges_again = controller->goes_without = false;
+	controller->done_ms = 0;
 	for (uint32_t i = 0; i < members->count; i++) {
 		struct slot *slot = &members->slots[i];
 
@@ -173,6 +174,8 @@ static void late(struct controller *controller, uint64_t waited)
 	struct text text = {0};
 	struct error why;
 
+	if (takeover_goes_without(controller))
+		return;
 	view_refused(controller, refused, sizeof(refused));
 	view_missing(controller, &text);
 	if (*refused)

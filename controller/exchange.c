@@ -207,6 +207,8 @@ static void take_over(struct controller *controller, enum takeover how)
 		[TAKEOVER_SAME] = "all have the plan that they had",
 		[TAKEOVER_FOLLOWS] =
 			"who came and went has shaped its plan, so it pauses for one of those who are here",
+		[TAKEOVER_WITHOUT] =
+			"not all who are in its plan are here, so it pauses for one of those who are",
 		[TAKEOVER_PAUSED] = "it had paused for a plan, and another one is made",
 		[TAKEOVER_EXCHANGE] = "a plan was being exchanged, and another one is made"};
 	uint32_t attempt = controller->epoch->attempt;
@@ -225,12 +227,18 @@ static void take_over(struct controller *controller, enum takeover how)
 static int plan_over(struct epoch **epoch, struct controller *controller, const struct slot *first,
 		     enum takeover *how, struct error *why)
 {
+	const struct departure *missing;
 	int rc = takeover_prepare(controller, first, how, why);
 
 	if (!rc)
 		rc = make_epoch(epoch, controller, why);
+	missing = gone_trainer(controller);
+	if (rc && rc != -ERROR_MEMORY && missing && missing->missing) {
+		error_wrap(why, "%s, and without it", missing->why.text);
+		why->code = ERROR_TIMEOUT;
+	}
 	if (!rc && *how == TAKEOVER_SAME)
-		*how = takeover_compare(first, *epoch, why);
+		*how = takeover_compare(controller, first, *epoch, why);
 	if (!rc && *how == TAKEOVER_DIFFERS) {
 		epoch_free(epoch);
 		rc = -ERROR_CONFLICT;

@@ -379,21 +379,35 @@ void gone_leave(struct controller *controller, const struct slot *blamed, const 
 		returns_begin(controller);
 }
 
+/* They ran with one that died, or as one that others went on without. */
+static void dismiss_who_run(struct controller *controller, const struct departure *departure)
+{
+	struct slot *slots =
+		membership_slot(&controller->members, departure->first.role, departure->first.rank);
+
+	for (uint32_t k = 0; k < gone_count(controller, departure->first); k++) {
+		if (!slot_serves(&slots[k]) || !slots[k].worker->hello.attempt)
+			continue;
+		dismiss(controller, &slots[k], departure);
+		membership_gone(&controller->members, &slots[k], PRESENCE_LOST);
+	}
+}
+
 void gone_meanwhile(struct controller *controller, const struct slot *slot, const struct error *why)
 {
 	struct departure departure = departure_of(controller, slot, why);
-	struct membership *members = &controller->members;
 
 	depart(controller, &departure);
-	for (uint32_t i = members->trainers; i < members->count; i++) {
-		struct slot *other = &members->slots[i];
+	dismiss_who_run(controller, &departure);
+}
 
-		/* it ran with the one that died: parts of a model */
-		if (!is_of(controller, other, departure.first) || !slot_serves(other) ||
-		    !other->worker->hello.attempt)
+void gone_dismiss(struct controller *controller)
+{
+	for (size_t i = 0; i < controller->departures.count; i++) {
+		if (!controller->departures.items[i].missing)
 			continue;
-		dismiss(controller, other, &departure);
-		membership_gone(members, other, PRESENCE_LOST);
+		say_departure(controller, &controller->departures.items[i]);
+		dismiss_who_run(controller, &controller->departures.items[i]);
 	}
 }
 

@@ -215,8 +215,7 @@ static uint32_t still_here(const struct controller *controller)
 	return count;
 }
 
-/* An engine that was to come in, and does not any more. */
-static void send_home(struct controller *controller)
+void members_send_home(struct controller *controller)
 {
 	struct error why;
 
@@ -238,7 +237,7 @@ void members_maybe_done(struct controller *controller)
 
 	if (still_here(controller))
 		return;
-	send_home(controller);
+	members_send_home(controller);
 	if (trainers)
 		snprintf(more, sizeof(more), ", trainers: %u of %u", trainers,
 			 controller->members.trainers);
@@ -260,6 +259,11 @@ void members_leave(struct controller *controller, struct slot *slot, struct mess
 	beat(controller, slot, 0);
 	if (slot->presence == PRESENCE_LEFT)
 		return;
+	if (controller->state == CONTROLLER_GATHER && message->u.leave.done &&
+	    slot->worker->hello.attempt) {
+		takeover_done(controller, slot);
+		return;
+	}
 	if ((controller->state >= CONTROLLER_EXCHANGE && !exchange_has(controller, slot)) ||
 	    (!message->u.leave.done &&
 	     (takeover_can_do_without(controller, slot) || takeover_may_come(controller)))) {

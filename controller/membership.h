@@ -31,7 +31,7 @@ struct slot {
 	struct worker *worker;        /* NULL while ABSENT */
 	char peer[PEER_BYTES];        /* where it was heard last: answers go there */
 	uint64_t heard_ms, version;
-	bool done;                    /* LEFT: with its work done */
+	bool done;                    /* LEFT: with its work done. ABSENT: so did the last one, before the job was taken over */
 	uint32_t unreadable;          /* frames since the last one that could be read */
 	char *refused;                /* why the last one to claim this rank was; until one declares */
 	bool told;                    /* came for the rank after the job failed, and was refused with why */

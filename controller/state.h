@@ -50,7 +50,8 @@ struct departure {
 	struct member first;               /* of its ranks */
 	bool back;                         /* another one has come in its place, */
 	bool coming;                       /* with the plan that is being made */
-	bool absent;                       /* the job began without it (absent.c) */
+	bool absent;                       /* the job began without it (absent.c), */
+	bool missing;                      /* or this controller took the job over without it: what it declared nobody knows */
 	struct member blamed;
 	uint64_t blamed_incarnation;
 	struct error why;                  /* ERROR_NONE: its work was done */
@@ -150,6 +151,8 @@ struct controller {
 
 	struct patience patience;          /* of joining, of the exchange */
 	uint64_t came_ms, enough_ms;       /* GATHER: when a worker joined or declared last; since when enough are here, 0: they are not */
+	uint64_t done_ms;                  /* .. and when one that ran left last, its work done; 0: none has */
+	bool goes_without;                 /* .. of a job that is taken over: who is not here yet is not waited for any more */
 	bool planning;                     /* the last step planned */
 
 	struct error failure;
@@ -218,6 +221,8 @@ void members_hello(struct controller *controller, const char *peer, struct messa
 void members_welcome(struct controller *controller, const struct slot *slot);
 /* When nobody is left, and nobody comes back. */
 void members_maybe_done(struct controller *controller);
+/* Those who were to come in, and do not any more. */
+void members_send_home(struct controller *controller);
 
 /* losses.c */
 /* Because of that one: its engine leaves, or the job fails. */
@@ -231,9 +236,10 @@ void losses_restarted(struct error *why, const struct controller *controller,
 bool absent_may_begin(const struct controller *controller);
 /* A worker has joined, or declared. */
 void absent_came(struct controller *controller);
-/* The job began without that slot's engine, which has not come in since. */
+/* The job began without that slot's engine, or this controller took it over without that, or that trainer, which has not come in since. */
 bool absent_is(const struct controller *controller, const struct slot *slot);
-/* Engines that are not whole count as having left; where a job is taken over, those who are not in its plan do. */
+/* Engines that are not whole count as having left; where a job is taken over, those do who are not in its plan, have left since or are
+ * not waited for. */
 void absent_leave_out(struct controller *controller);
 /* Stands in an epoch for a worker that has never been here; NULL: no memory. worker_release. */
 struct worker *absent_worker(const struct slot *slot);
@@ -249,6 +255,8 @@ bool gone_may(const struct controller *controller, const struct slot *slot);
 void gone_leave(struct controller *controller, const struct slot *blamed, const struct error *why);
 /* Its engine had left before this controller came; its processes are new, and come in later. */
 void gone_meanwhile(struct controller *controller, const struct slot *slot, const struct error *why);
+/* A job was taken over without some, of whom others have come, and run: their job is over. */
+void gone_dismiss(struct controller *controller);
 /* That slot has left, its work done; with it its whole engine, perhaps, which others then go on without. */
 void gone_done(struct controller *controller, const struct slot *slot);
 /* An engine has come: the last one, where it had left with its work done, is gone on without. */
@@ -339,6 +347,17 @@ const struct slot *takeover_first(const struct controller *controller);
 /* It has no part in the plan that they run by. */
 bool takeover_is_without(const struct controller *controller, const struct slot *first,
 			 const struct slot *slot);
+/* All ranks of its engine left with their work done while this controller waited for others. */
+bool takeover_did_its_work(const struct controller *controller, const struct slot *slot);
+/* Its engine has left since that was made: others have heard it, or it did its work. */
+bool takeover_has_left(const struct controller *controller, const struct slot *first,
+		       const struct slot *slot);
+/* The deadline of --join-timeout is over: the job is taken over without those who are not here, if it can go on. */
+bool takeover_goes_without(struct controller *controller);
+/* One that runs leaves with its work done, before all are here. */
+void takeover_done(struct controller *controller, struct slot *slot);
+/* All have, and nobody runs any more: so the job is done. */
+void takeover_maybe_done(struct controller *controller);
 /* Those who run by an older plan than others do, and are not in that, have been gone on without: they are refused. */
 void takeover_refuse_stale(struct controller *controller);
 /* The others go on when that worker is lost now, before all are here. */
@@ -349,6 +368,7 @@ bool takeover_may_come(const struct controller *controller);
 enum takeover {
 	TAKEOVER_SAME,
 	TAKEOVER_FOLLOWS,  /* theirs was made from others, which nobody has any more */
+	TAKEOVER_WITHOUT,  /* or by what some had declared who are missing */
 	TAKEOVER_PAUSED,   /* some had stopped for another one, */
 	TAKEOVER_EXCHANGE, /* or some exchange it, so nobody runs */
 	TAKEOVER_DIFFERS   /* they declare something else, or this controller has other options: see *why */
@@ -356,9 +376,9 @@ enum takeover {
 /* All are here: who does not run has left, or it is an error. *how: PAUSED, EXCHANGE, or SAME, if they turn out to have it. */
 int takeover_prepare(struct controller *controller, const struct slot *first, enum takeover *how,
 		     struct error *why);
-/* They run, and have one plan: SAME, FOLLOWS or DIFFERS. */
-enum takeover takeover_compare(const struct slot *first, const struct epoch *epoch,
-			       struct error *why);
+/* They run, and have one plan: SAME, FOLLOWS, WITHOUT or DIFFERS. */
+enum takeover takeover_compare(const struct controller *controller, const struct slot *first,
+			       const struct epoch *epoch, struct error *why);
 
 /* declarations.c */
 /* Everything is here and nobody's place is in doubt. */

@@ -12,6 +12,10 @@
  * again, so that job pauses for a new one at once. A trainer that does not run, and an engine of which not all ranks do, count as
  * lost: their new processes come in as others do that come back (returns.c). Of a host that took its controller with it that is so.
  *
+ * With --on-loss continue nobody is waited for who is not needed: an engine that others know to have left, or that did its work. Who
+ * else is missing is, until --join-timeout ends; then the job goes on without, where trainers and an engine are here. The plan
+ * cannot be made again then, so it pauses for another one.
+ *
  * Where the controller was lost while the job paused for a plan, or exchanged it, the plan made here is none of theirs, and the job
  * pauses for another one. Who had stopped stands there; all others go on up to that pause, but where some have let go of the plan
  * before and cannot run by theirs: then nobody runs.
@@ -30,6 +34,13 @@ static bool runs(const struct slot *slot)
 	return hello && hello->attempt;
 }
 
+static bool knows_more(const struct message_hello *one, const struct message_hello *other)
+{
+	if (one->attempt != other->attempt)
+		return one->attempt > other->attempt;
+	return one->left_count > other->left_count;
+}
+
 const struct slot *takeover_first(const struct controller *controller)
 {
 	const struct slot *first = NULL;
@@ -37,7 +48,7 @@ const struct slot *takeover_first(const struct controller *controller)
 	for (uint32_t i = 0; i < controller->members.count && !controller->epoch; i++) {
 		const struct slot *slot = &controller->members.slots[i];
 
-		if (runs(slot) && (!first || hello_of(slot)->attempt > hello_of(first)->attempt))
+		if (runs(slot) && (!first || knows_more(hello_of(slot), hello_of(first))))
 			first = slot;
 	}
 	return first;
@@ -99,6 +110,76 @@ bool takeover_is_without(const struct controller *controller, const struct slot 
 	return false;
 }
 
+bool takeover_did_its_work(const struct controller *controller, const struct slot *slot)
+{
+	struct member first = gone_first(controller, slot);
+	const struct slot *slots = membership_slot(&controller->members, first.role, first.rank);
+
+	if (first.role == ROLE_TRAINER)
+		return false; /* the others end by what it has sent them */
+	for (uint32_t k = 0; k < gone_count(controller, first); k++)
+		if (slots[k].presence != PRESENCE_ABSENT || !slots[k].done)
+			return false;
+	return true;
+}
+
+bool takeover_has_left(const struct controller *controller, const struct slot *first,
+		       const struct slot *slot)
+{
+	const struct message_hello *hello = hello_of(first);
+
+	for (size_t i = 0; i < hello->left_count; i++)
+		if (member_within(slot->who, hello->left[i].first, hello->left[i].count))
+			return controller->continues;
+	return controller->continues && takeover_did_its_work(controller, slot);
+}
+
+bool takeover_goes_without(struct controller *controller)
+{
+	const struct membership *members = &controller->members;
+	bool trainer = false;
+
+	if (controller->state != CONTROLLER_GATHER || controller->goes_without ||
+	    !controller->continues || !takeover_first(controller))
+		return false;
+	for (uint32_t t = 0; t < members->trainers; t++) {
+		if (members->slots[t].done)
+			return false;
+		trainer = trainer || runs(&members->slots[t]);
+	}
+	controller->goes_without = trainer;
+	controller->goes_without = trainer && declarations_complete(controller);
+	if (!controller->goes_without)
+		return false;
+	patience_begin(&controller->patience, controller->now_ms);
+	action_push(controller->actions, CONTROLLER_PLAN_DUE);
+	return true;
+}
+
+void takeover_done(struct controller *controller, struct slot *slot)
+{
+	char who[WORKER_TEXT_BYTES];
+
+	say(controller, false, "%s leaves, its work done, before all are here",
+	    slot_text(slot, who));
+	declarations_drop(controller, slot);
+	slot->done = true;
+	controller->done_ms = controller->now_ms;
+	declarations_maybe_plan(controller);
+}
+
+/* Others may be about to say that they run: they have heard this controller by then. */
+void takeover_maybe_done(struct controller *controller)
+{
+	if (controller->state != CONTROLLER_GATHER || !controller->done_ms ||
+	    takeover_first(controller) ||
+	    controller->now_ms < controller->done_ms + controller->options.lost_ms)
+		return;
+	members_send_home(controller);
+	say(controller, false, "done: all who ran when this controller came have left");
+	controller_exit(controller, NULL);
+}
+
 bool takeover_can_do_without(const struct controller *controller, const struct slot *slot)
 {
 	const struct slot *first = takeover_first(controller);
@@ -142,6 +223,7 @@ int takeover_prepare(struct controller *controller, const struct slot *first, en
 {
 	int rc;
 
+	gone_dismiss(controller);
 	*how = what_they_do(controller, first);
 	rc = *how == TAKEOVER_SAME ? check_runners(controller, first, why) : 0;
 
@@ -168,11 +250,21 @@ int takeover_prepare(struct controller *controller, const struct slot *first, en
 	return rc;
 }
 
-enum takeover takeover_compare(const struct slot *first, const struct epoch *epoch,
-			       struct error *why)
+static bool somebody_is_missing(const struct controller *controller)
+{
+	for (size_t i = 0; i < controller->departures.count; i++)
+		if (controller->departures.items[i].missing)
+			return true;
+	return false;
+}
+
+enum takeover takeover_compare(const struct controller *controller, const struct slot *first,
+			       const struct epoch *epoch, struct error *why)
 {
 	char theirs[DIGEST_TEXT_BYTES], ours[DIGEST_TEXT_BYTES], who[WORKER_TEXT_BYTES];
 
+	if (somebody_is_missing(controller))
+		return TAKEOVER_WITHOUT;
 	if (digest_equal(hello_of(first)->plan, epoch->table->digest))
 		return TAKEOVER_SAME;
 	if (hello_of(first)->follows)

@@ -89,8 +89,10 @@ struct message_hello {
 	bool follows;              /* .. which was made from the one before it, so its controller alone could make it */
 	bool paused;               /* .. and was asked to stop for another one */
 	bool unconnected;          /* .. or does not yet: it has that one, and is not connected */
-	struct members *away;      /* who was when it was made */
+	struct members *away;      /* who was when it was made, .. */
 	size_t away_count;
+	struct members *left;      /* .. and which engines have left since */
+	size_t left_count;
 };
 
 /* One transport of a list. Workers reach each other by it when both offer it with one `reach`. */

@@ -142,6 +142,55 @@ def test_engine__that_dies_meanwhile_and_is_started_again_comes_in(tmp_path, mod
         comes_again(job, start_other(job, *flags))
 
 
+def did_without_engine_1(job, other):
+    codes = job.wait(60)
+    assert {codes[name] for name in codes if name not in ("controller", "inference-2", "inference-3")} == {0}, f"{codes}\n{job.said()}"
+    assert "done: all" in other.stderr, job.said()
+    did_all(job, ranks=range(2))
+
+
+@pytest.mark.parametrize("commit", ["engine", "job"])
+def test_engine__that_left_before_its_controller_was_lost_is_not_waited_for(tmp_path, models, commit):
+    flags = ["--orphan", "60s", "--on-loss", "continue", "--commit", commit]
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, *flags)
+        job.kill("inference-2")
+        until(lambda: job.processes["inference-3"].code is not None, job)
+        job.kill("controller")
+        job.wait(10, names=["controller"])
+        other = start_other(job, *flags, "--join-timeout", "60s")
+        until(lambda: TAKEN in other.stderr, job, 10)
+        if commit == "job":
+            did_without_engine_1(job, other)
+        else:
+            comes_again(job, other)
+
+
+def test_engine__that_nobody_starts_again_is_gone_on_without(tmp_path, models):
+    flags = ["--orphan", "60s", "--on-loss", "continue"]
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, *flags)
+        job.kill("controller")
+        job.kill("inference-2")
+        other = start_other(job, *flags, "--join-timeout", "2s")
+        until(lambda: TAKEN in other.stderr, job, 10)
+        assert "engine 1 (inference 2..3) leaves, the job goes on with 1 of 2: inference 2 has not come" in other.stderr, job.said()
+        did_without_engine_1(job, other)
+        assert "inference 2" in job.processes["inference-3"].stderr, job.said()
+
+
+def test_workers__that_do_their_work_while_another_controller_waits_end_well(tmp_path, models):
+    flags = ["--orphan", "60s", "--on-loss", "continue"]
+    with jobs.Job(tmp_path, models["qwen2"], TRAIN, INFER) as job:
+        begin(job, *flags)
+        job.kill("controller")
+        job.kill("inference-2")
+        job.kill("inference-3")
+        other = start_other(job, *flags, "--join-timeout", "60s")
+        did_without_engine_1(job, other)
+        assert TAKEN not in other.stderr and "all who ran when this controller came have left" in other.stderr, job.said()
+
+
 def test_controller__that_is_lost_in_the_midst_of_an_exchange_is_replaced(tmp_path, models):
     """A trainer is lost, so the job pauses for another plan; a moment later its controller is too."""
     flags, seen = ["--orphan", "60s", "--on-loss", "continue"], set()

@@ -293,6 +293,7 @@ static bool may_end(const struct story *story, const char *why)
 		"no engine has come for",
 		"no other process has come for the rank of trainer",
 		"and all wait for trainer",
+		"has not come, and without it: ",
 		"to join; ",
 		"to declare; ",
 		"to join for ",
@@ -304,8 +305,7 @@ static bool may_end(const struct story *story, const char *why)
 	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
 		if (strstr(why, reasons[i]))
 			return true;
-	/* its work done, and a controller was to take the job over */
-	return a_side_is_away(story) || (story->orphans && strstr(why, "left before the job ran"));
+	return a_side_is_away(story);
 }
 
 static bool ended(struct story *story)
@@ -394,7 +394,7 @@ static void begin(struct story *story, struct simulation_options *options, char 
 		.open_ms = 1 + dice(story, 200),
 		.connect_ms = 1 + dice(story, 200),
 		.write_ms = 1 + dice(story, 60),
-		.join_timeout_ms = 40000,
+		.join_timeout_ms = dice(story, 3) ? 40000 : 9000,
 		.catch_up_from = dice(story, 3) ? "engines" : "trainers",
 		.commit = story->job	    ? "job"
 			  : story->together ? "engine"

@@ -409,6 +409,16 @@ static void random_difference(struct message_plan *to, uint64_t *state)
 						(uint32_t)random_below(state, LIMIT_ROUTES)};
 }
 
+static struct members *random_members(size_t *count, uint64_t *state)
+{
+	struct members *members = draw_list(count, sizeof(*members), state);
+
+	for (size_t i = 0; i < *count; i++)
+		members[i] = (struct members){draw_member(state),
+					      (uint32_t)random_below(state, LIMIT_RANKS)};
+	return members;
+}
+
 static void random_plan(struct message_plan *to, uint64_t *state)
 {
 	to->attempt = draw_number32(state);
@@ -420,10 +430,7 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 	to->continues = draw_coin(state);
 	to->update_timeout_ms = draw_number32(state);
 	to->gone = draw_number32(state);
-	to->away = draw_list(&to->away_count, sizeof(*to->away), state);
-	for (size_t i = 0; i < to->away_count; i++)
-		to->away[i] = (struct members){draw_member(state),
-					       (uint32_t)random_below(state, LIMIT_RANKS)};
+	to->away = random_members(&to->away_count, state);
 	to->next = draw_number(state);
 	to->copy = draw_number(state);
 	to->repeat = draw_number(state);
@@ -469,10 +476,8 @@ static void random_hello(struct message_hello *to, uint64_t *state)
 	to->follows = draw_coin(state);
 	to->paused = draw_coin(state);
 	to->unconnected = draw_coin(state);
-	to->away = draw_list(&to->away_count, sizeof(*to->away), state);
-	for (size_t i = 0; i < to->away_count; i++)
-		to->away[i] = (struct members){draw_member(state),
-					       (uint32_t)random_below(state, LIMIT_RANKS)};
+	to->away = random_members(&to->away_count, state);
+	to->left = random_members(&to->left_count, state);
 }
 
 static void random_declare(struct message_declare *to, uint64_t *state)

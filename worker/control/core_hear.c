@@ -38,15 +38,21 @@ static bool asks_other(struct worker_core *core, uint64_t other)
 }
 
 /* All of so many, from that one on. */
-static bool is_away(const struct message_plan *plan, struct member first, uint32_t count)
+static bool are_among(const struct members *all, size_t all_count, struct member first,
+		      uint32_t count)
 {
-	for (size_t i = 0; i < plan->away_count; i++) {
-		struct members away = plan->away[i];
+	for (size_t i = 0; i < all_count; i++) {
+		struct members some = all[i];
 
-		if (member_within(first, away.first, away.count))
-			return count <= away.count - (first.rank - away.first.rank);
+		if (member_within(first, some.first, some.count))
+			return count <= some.count - (first.rank - some.first.rank);
 	}
 	return false;
+}
+
+static bool is_away(const struct message_plan *plan, struct member first, uint32_t count)
+{
+	return are_among(plan->away, plan->away_count, first, count);
 }
 
 /* Who was told by the last one to be gone is told to the next one, which may have them for alive. */
@@ -259,7 +265,7 @@ static void on_plan(struct worker_core *core, struct message *message)
 		core->drops.count = 0;
 	}
 	core->left_before = message->u.plan.gone;
-	core->left.count = 0;
+	core->left.count = core->engines_left.count = 0;
 	core->plan = *message;
 	*message = (struct message){0};
 	say(core, false, "plan attempt %u: %zu rows, %zu peers", core->plan.u.plan.attempt,
@@ -347,6 +353,18 @@ static void say_gone(struct worker_core *core, const struct message_gone *gone)
 		    rank + gone->count - 1, gone->text);
 }
 
+/* For the next controller, if this one is lost. */
+static void note_engine(struct worker_core *core, const struct message_gone *gone)
+{
+	struct members engine = {gone->first, gone->count};
+
+	if (gone->first.role == ROLE_INFERENCE &&
+	    !are_among(core->engines_left.items, core->engines_left.count, gone->first,
+		       gone->count) &&
+	    !array_add(&core->engines_left, engine))
+		core->actions->failed = true;
+}
+
 /* One that was missed comes again: heartbeats say how many were heard. */
 static void on_gone(struct worker_core *core, struct message *message)
 {
@@ -362,6 +380,7 @@ static void on_gone(struct worker_core *core, struct message *message)
 	}
 	if (is_away(&core->plan.u.plan, gone->first, gone->count))
 		return; /* another controller tells of all */
+	note_engine(core, gone);
 	for (size_t i = 0; i < core->drops.count; i++)
 		if (!hear_is_gone(core, core->drops.items[i].member))
 			core->drops.items[kept++] = core->drops.items[i];

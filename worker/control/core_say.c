@@ -29,6 +29,8 @@ static void send_hello(struct worker_core *core)
 		message.u.hello.unconnected = core->state < WORKER_CONNECTED;
 		message.u.hello.away = core->plan.u.plan.away;
 		message.u.hello.away_count = core->plan.u.plan.away_count;
+		message.u.hello.left = core->engines_left.items;
+		message.u.hello.left_count = core->engines_left.count;
 	}
 	say_copy(core, &message);
 }

@@ -404,6 +404,15 @@ static void test_exchange__that_was_over_needs_but_a_go(void **state)
 	assert_int_equal(state_of(bench), WORKER_RUN);
 }
 
+static void assert_engine_left(const struct message *hello, uint32_t rank)
+{
+	assert_non_null(hello);
+	assert_int_equal(hello->u.hello.left_count, 1);
+	assert_int_equal(hello->u.hello.left[0].first.role, ROLE_INFERENCE);
+	assert_int_equal(hello->u.hello.left[0].first.rank, rank);
+	assert_int_equal(hello->u.hello.left[0].count, 2);
+}
+
 /* Whom the last controller said to be gone, the next one may have for alive. */
 static void test_gone__is_told_to_the_next_controller(void **state)
 {
@@ -419,6 +428,10 @@ static void test_gone__is_told_to_the_next_controller(void **state)
 					    .text = memory_string("lost")};
 	receive(bench, gone);
 	other_answers(bench);
+	assert_engine_left(sent(bench, MESSAGE_HELLO), 2);
+	other_welcomes(bench);
+	other_answers(bench); /* it had been forgotten */
+	assert_engine_left(sent(bench, MESSAGE_HELLO), 2);
 	other_welcomes(bench);
 	other_says_go(bench, 1);
 	assert_int_equal(sent(bench, MESSAGE_DROP)->u.drop.member.rank, 2);
