@@ -49,6 +49,7 @@ struct party {
 	size_t peer_count, peers_ready;     /* of them, not PLANNED any more */
 	const uint32_t *served;             /* trainer, with --hedge: the peers that it has pieces for */
 	size_t served_count;
+	uint32_t decider;                   /* inference rank: 1 + the one that decides for all who show versions with it; 0: none, or itself */
 	uint32_t stand_in;                  /* trainer: 1 + the rank of the one that can send its pieces; 0: none can */
 	uint32_t stands_for;                /* .. and of the one that it is that for */
 	const struct party *donor;          /* the inference rank that sends it what it shows; NULL: none does */

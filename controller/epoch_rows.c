@@ -49,6 +49,16 @@ static int number_pieces(struct epoch *epoch)
 	return 0;
 }
 
+/* As in the plan. */
+static uint32_t decider(const struct commit_ranks *ranks, uint32_t rank)
+{
+	uint32_t first = rank;
+
+	while (commit_decider(ranks, first, &first))
+		;
+	return first == rank ? 0 : first + 1;
+}
+
 /* The ranks that exchange bytes with the party, then those that it agrees with. */
 static int find_peers(struct epoch *epoch, const struct epoch_rules *rules, struct party *party)
 {
@@ -65,8 +75,10 @@ static int find_peers(struct epoch *epoch, const struct epoch_rules *rules, stru
 	WEFT_ASSERT(!party->peers);
 	if (!met)
 		return -ERROR_MEMORY;
-	if (role == ROLE_INFERENCE && !party->away)
+	if (role == ROLE_INFERENCE && !party->away) {
 		mates = commit_mates(&ranks, self, NULL);
+		party->decider = decider(&ranks, self);
+	}
 	for (size_t k = first[0]; k < first[1] && !party->away; k++) {
 		uint32_t rank = route_rank(&epoch->table->routes[epoch->of[role].routes[k]], other);
 
@@ -322,6 +334,7 @@ int epoch_rows(struct epoch *epoch, uint32_t index, struct message_plan *plan, s
 	plan->digest = epoch->table->digest;
 	plan->follows = epoch->table->moved.follows;
 	plan->checksums = worker->declare.checksums;
+	plan->decider = party->decider;
 	plan->policy = memory_string(epoch->table->policy);
 	plan->order = memory_string(epoch->table->order);
 	plan->peers = memory_zalloc(party->peer_count, sizeof(*plan->peers));

@@ -244,6 +244,7 @@ struct message_plan {
 	uint64_t alone;            /* so: that version this rank's engine shows by itself, since others show it; 0: none */
 	uint32_t rows_of;          /* it is told by what is otherwise in that attempt's plan, which this worker has; 0: all is here */
 	struct plan_peer *peers;   /* with rows_of: but for those that are kept, and else what they were there, */
+	uint32_t decider;          /* rank: 1 + the one that decides for all who show versions together with it; 0: none does, or itself */
 	size_t peer_count;
 	struct member *dropped;    /* and these are none any more */
 	size_t dropped_count;

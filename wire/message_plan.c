@@ -4,7 +4,7 @@
  *
  *   {"attempt":1, "digest":bin16, "follows":false, "policy":"greedy", "order":"rotated",
  *    "checksums":false, "continues":false, "update_timeout_ms":60000, "gone":0, "away":[], "next":0, "copy":0, "repeat":0, "together":0,
- *    "shows":0, "alone":0, "rows_of":0, "peers":[..], "dropped":[], "rows":[..], "runs":[], "whole":bin16, "spared":false,
+ *    "shows":0, "alone":0, "decider":0, "rows_of":0, "peers":[..], "dropped":[], "rows":[..], "runs":[], "whole":bin16, "spared":false,
  *    "misses_leave":false, "hedge_ms":0, "stands_for":0, "spares":[..], "spare_rows":[..]}
  *
  *   away   [[[role, rank], count], ..]; dropped [[role, rank], ..]
@@ -100,6 +100,7 @@ static const struct codec_field plan_fields[] = {
 	FIELD_U32(struct message_plan, together, UINT32_MAX),
 	FIELD_U64(struct message_plan, shows),
 	FIELD_U64(struct message_plan, alone),
+	FIELD_U32(struct message_plan, decider, LIMIT_RANKS),
 	FIELD_U32(struct message_plan, rows_of, UINT32_MAX),
 	FIELD_LIST(struct message_plan, peers, peer_count, struct plan_peer, peer_record,
 		   LIMIT_PEERS),

@@ -124,3 +124,18 @@ def test_death__of_who_writes_what_its_engine_shows_leaves_no_two_versions(tmp_p
             others = [said[f"inference-{rank}"] for rank in (1, 2)]
             assert died and all(one["right"] for one in others), f"{said}\n{log}"
             assert len({one["shown"] for one in others} - {0}) < 2, f"{said}\n{log}"
+
+
+def two_versions(victim, at, died, said, log):
+    ranks = [one for name, one in said.items() if name.startswith("inference")]
+    if len({one["shown"] for one in ranks} - {0}) > 1 or not all(one["right"] for one in ranks):
+        return f"{victim} at {at}: {said}\n{log}"
+    return None if died or all(one["shown"] == UPDATES for one in ranks) else f"nobody died, and not all is well: {said}\n{log}"
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_death__of_who_decides_for_all_engines_leaves_no_two_versions(tmp_path, transport):
+    """The job ends by it. What it had decided the other engine may not have heard."""
+    points = at_each_point(tmp_path, ["inference-0"], lambda folder, victim, at: die(
+        folder, victim, transport, "post_signal", at, True, "engines=2,tp=2", ["--commit", "job", "--lost-after", "5s"]), two_versions)
+    assert points["inference-0"] >= 3 * UPDATES, points

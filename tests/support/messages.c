@@ -437,6 +437,7 @@ static void random_plan(struct message_plan *to, uint64_t *state)
 	to->together = draw_number32(state);
 	to->shows = draw_number(state);
 	to->alone = draw_number(state);
+	to->decider = (uint32_t)random_below(state, LIMIT_RANKS);
 	to->peers = draw_list(&to->peer_count, sizeof(*to->peers), state);
 	for (size_t i = 0; i < to->peer_count; i++) {
 		to->peers[i].member = draw_member(state);

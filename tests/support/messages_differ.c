@@ -222,6 +222,7 @@ static const char *plan_differs(const struct message_plan *a, const struct messa
 	SAME_NUMBER(together);
 	SAME_NUMBER(shows);
 	SAME_NUMBER(alone);
+	SAME_NUMBER(decider);
 	SAME_NUMBER(rows_of);
 	SAME_EACH(dropped, dropped_count, member_differs);
 	SAME_EACH(runs, run_count, run_differs);

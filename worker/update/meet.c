@@ -303,16 +303,35 @@ bool waiter_loses_leader(struct waiter *waiter, struct error *error, struct rece
 	return true;
 }
 
-void waiter_ends(struct waiter *waiter)
+/* Others may show what was decided, and this rank would not see that. Who decides for the first rank of an engine of a job that goes on
+ * decides nothing alone: what is shown the plan says then. */
+static bool may_miss_decision(const struct waiter *waiter)
 {
+	return waiter->mates_count && waiter->committer.decided_for && !mapped_word(waiter) &&
+	       !waiter->versions->by_host && receive_promised(&waiter->receiver) &&
+	       !waiter_sees_promised(waiter) &&
+	       (!waiter->epoch->plan->together || waiter_shares_word(waiter, mate_of(waiter, 0)));
+}
+
+/* Who decides for this rank, or for that one. */
+static bool decider_is_lost(const struct waiter *waiter)
+{
+	const struct message_plan *plan = waiter->epoch->plan;
+	const struct peer *decider = mate_of(waiter, 0);
 	struct control *control = waiter->health->control;
-	struct peer *leader = &waiter->epoch->mates[0];
 	struct error error;
 
-	if (is_written(waiter) && receive_promised(&waiter->receiver) &&
-	    !waiter_sees_promised(waiter) &&
-	    (peer_check_alive(leader, &error) ||
-	     (control && control_blames(control, leader->plan->member))))
+	if (peer_check_alive(decider, &error))
+		return true;
+	return control &&
+	       (control_blames(control, decider->plan->member) ||
+		(!plan->together && plan->decider &&
+		 control_blames(control, (struct member){ROLE_INFERENCE, plan->decider - 1})));
+}
+
+void waiter_ends(struct waiter *waiter)
+{
+	if (waiter->receiver.meets && may_miss_decision(waiter) && decider_is_lost(waiter))
 		store_word(waiter, 0);
 }
 

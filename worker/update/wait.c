@@ -346,6 +346,8 @@ static void taint(struct waiter *waiter)
 
 void waiter_lost(struct waiter *waiter)
 {
+	if (waiter->epoch)
+		waiter_ends(waiter);
 	if (waiter->receiver.phase != RECEIVE_CLOSED &&
 	    waiter->receiver.phase != RECEIVE_PREPARED && waiter->opened)
 		taint(waiter);
@@ -401,6 +403,16 @@ static bool meet_nobody(struct waiter *waiter, const struct receive_step *step, 
 	return true;
 }
 
+static bool ends_by_plan(struct waiter *waiter, const struct receive_step *step,
+			 struct heard *heard, struct receive_event *event)
+{
+	if (health_check(waiter->health, &heard->error)) {
+		*event = (struct receive_event){.kind = RECEIVE_FAILED, .error = &heard->error};
+		return true;
+	}
+	return step->round == MEET_PUBLISH && waiter_loses_leader(waiter, &heard->error, event);
+}
+
 static bool meet(struct waiter *waiter, const struct receive_step *step, struct heard *heard,
 		 struct receive_event *event)
 {
@@ -411,8 +423,7 @@ static bool meet(struct waiter *waiter, const struct receive_step *step, struct 
 	shown = by_plan && step->round == MEET_PUBLISH && waiter_promises(waiter, step->version);
 	if (by_plan && !waiter_may_be_let_go(waiter))
 		return meet_nobody(waiter, step, shown, event) ||
-		       (step->round == MEET_PUBLISH &&
-			waiter_loses_leader(waiter, &heard->error, event));
+		       ends_by_plan(waiter, step, heard, event);
 	if (step->round != MEET_OPEN && waiter->committer.phase == COMMIT_IDLE) {
 		/* a mate has given up, and that was heard outside of a wait */
 		heard->error = waiter->committer.error;
