@@ -28,19 +28,19 @@ static struct member engine(const struct controller *controller, uint32_t index)
  * been waited for for too long. */
 static bool may_take_over(const struct controller *controller, const struct slot *first)
 {
-	bool engine = false;
+	bool here[ROLE_COUNT] = {false, false};
 
 	for (uint32_t i = 0; i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
 
 		if (returns_whole(controller, gone_first(controller, slot)))
-			engine = engine || slot->who.role == ROLE_INFERENCE;
+			here[slot->who.role] = true;
 		else if (!controller->goes_without &&
 			 !takeover_is_without(controller, first, slot) &&
 			 !takeover_has_left(controller, first, slot))
 			return false;
 	}
-	return engine;
+	return here[ROLE_TRAINER] && here[ROLE_INFERENCE];
 }
 
 static bool enough(const struct controller *controller)
@@ -122,7 +122,7 @@ static struct member lacking(const struct controller *controller, struct member 
 	const struct slot *slots = membership_slot(&controller->members, group.role, group.rank);
 
 	for (uint32_t k = 0; k < gone_count(controller, group); k++)
-		if (slots[k].presence != PRESENCE_DECLARED && !slots[k].done)
+		if (slots[k].presence != PRESENCE_DECLARED && slots[k].ran != RAN_DONE)
 			return slots[k].who;
 	return group;
 }
@@ -143,7 +143,7 @@ static void take_over_without(struct controller *controller, const struct slot *
 						  !(here && (departure.absent || left))))
 			continue;
 		departure.blamed = lacking(controller, departure.first);
-		if (takeover_did_its_work(controller, slot))
+		if (takeover_did_its_work(controller, first, slot))
 			snprintf(departure.why.text, sizeof(departure.why.text),
 				 "its work is done");
 		leave_out(controller, departure,
@@ -158,6 +158,7 @@ void absent_leave_out(struct controller *controller)
 
 	if (runs) {
 		take_over_without(controller, runs);
+		gone_dismiss(controller);
 		return;
 	}
 	for (uint32_t e = 0; e < engines; e++) {

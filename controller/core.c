@@ -295,6 +295,8 @@ static void stranger(struct controller *controller, const char *peer, const stru
 {
 	struct error why;
 
+	if (message->type == MESSAGE_LEAVE) /* perhaps once more: the first answer was lost */
+		send_to(controller, peer, MESSAGE_HEARTBEAT);
 	if (message->type == MESSAGE_LEAVE || message->type == MESSAGE_FAILURE ||
 	    gone_answer_former(controller, peer, message) ||
 	    ending_answer_former(controller, peer, message))
@@ -433,8 +435,10 @@ static void plan(struct controller *controller)
 	/* it was when the step was asked for, and will be again */
 	if (controller->state > CONTROLLER_RUN ||
 	    (controller->epoch ? controller->pause.phase != PAUSE_OVER
-			       : !declarations_complete(controller)))
+			       : !declarations_complete(controller))) {
+		controller->goes_without = false;
 		return;
+	}
 	controller->planning = true;
 	exchange_begin(controller);
 	status_plan(controller);
@@ -447,7 +451,7 @@ static void tick(struct controller *controller)
 	losses_silence(controller);
 	if (controller->state == CONTROLLER_GATHER && controller->options.engines_min)
 		declarations_maybe_plan(controller);
-	takeover_maybe_done(controller);
+	takeover_maybe_done(controller, false);
 	returns_deadlines(controller);
 	ending_deadlines(controller);
 }

@@ -41,7 +41,7 @@ static void gather_again(struct controller *controller)
 	controller->pause.phase = PAUSE_NONE;
 	controller->pause.next = controller->pause.missing_ms = 0;
 	controller->exchanges_again = controller->goes_without = false;
-	controller->done_ms = 0;
+	controller->done_ms = controller->postponed_ms = 0;
 	for (uint32_t i = 0; i < members->count; i++) {
 		struct slot *slot = &members->slots[i];
 
@@ -53,6 +53,7 @@ static void gather_again(struct controller *controller)
 		if (slot->worker && slot->worker->body)
 			bodies_stop_asking(&members->bodies, slot->worker->body);
 		membership_clear(members, slot);
+		slot->ran = RAN_NONE;
 	}
 	WEFT_ASSERT_OP(members->in[PRESENCE_ABSENT], ==, members->count);
 	WEFT_ASSERT_OP(members->bodies.missing, ==, 0);
@@ -174,7 +175,7 @@ static void late(struct controller *controller, uint64_t waited)
 	struct text text = {0};
 	struct error why;
 
-	if (takeover_goes_without(controller))
+	if (takeover_is_late(controller))
 		return;
 	view_refused(controller, refused, sizeof(refused));
 	view_missing(controller, &text);

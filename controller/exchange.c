@@ -230,8 +230,9 @@ static int plan_over(struct epoch **epoch, struct controller *controller, const 
 	const struct departure *missing;
 	int rc = takeover_prepare(controller, first, how, why);
 
-	if (!rc)
-		rc = make_epoch(epoch, controller, why);
+	if (rc)
+		return rc;
+	rc = make_epoch(epoch, controller, why);
 	missing = gone_trainer(controller);
 	if (rc && rc != -ERROR_MEMORY && missing && missing->missing) {
 		error_wrap(why, "%s, and without it", missing->why.text);
@@ -292,7 +293,7 @@ static int keep(struct controller *controller, struct epoch *before)
 void exchange_begin(struct controller *controller)
 {
 	struct membership *members = &controller->members;
-	const struct slot *runs = takeover_first(controller);
+	const struct slot *runs;
 	enum takeover how = TAKEOVER_DIFFERS;
 	struct epoch *epoch = NULL, *before;
 	struct error why = {0};
@@ -304,6 +305,7 @@ void exchange_begin(struct controller *controller)
 		absent_leave_out(controller);
 	else if (returns_somebody_left(controller))
 		return;
+	runs = takeover_first(controller);
 	if (!runs) /* else those that are back come in afterwards: their plan is without */
 		returns_come_in(controller);
 	if (returns_wait_for_engine(controller))

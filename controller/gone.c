@@ -235,6 +235,19 @@ bool gone_answer_former(struct controller *controller, const char *peer,
 	return false;
 }
 
+/* Another process may have its place; and it is told again. */
+static bool forget(struct controller *controller, const struct slot *slot,
+		   const struct departure *departure)
+{
+	size_t index = (size_t)(departure - controller->departures.items);
+
+	if (array_add(&controller->dismissed,
+		      (struct dismissed){slot->worker->hello.incarnation, index}))
+		return true;
+	no_memory(controller);
+	return false;
+}
+
 bool gone_makes_room(struct controller *controller, struct slot *slot)
 {
 	size_t n = controller->departures.count;
@@ -243,9 +256,7 @@ bool gone_makes_room(struct controller *controller, struct slot *slot)
 		return false;
 	while (!is_of(controller, slot, controller->departures.items[n - 1].first))
 		n--;
-	if (!array_add(&controller->dismissed,
-		       (struct dismissed){slot->worker->hello.incarnation, n - 1}))
-		no_memory(controller);
+	forget(controller, slot, &controller->departures.items[n - 1]);
 	membership_clear(&controller->members, slot);
 	return true;
 }
@@ -389,7 +400,11 @@ static void dismiss_who_run(struct controller *controller, const struct departur
 		if (!slot_serves(&slots[k]) || !slots[k].worker->hello.attempt)
 			continue;
 		dismiss(controller, &slots[k], departure);
-		membership_gone(&controller->members, &slots[k], PRESENCE_LOST);
+		/* of who is in the plan what it declared is needed */
+		if (!departure->missing)
+			membership_gone(&controller->members, &slots[k], PRESENCE_LOST);
+		else if (forget(controller, &slots[k], departure))
+			declarations_drop(controller, &slots[k]);
 	}
 }
 

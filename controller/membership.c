@@ -132,6 +132,8 @@ int membership_join(struct membership *membership, struct slot *slot, const char
 	slot->worker = worker_new(hello);
 	if (!slot->worker)
 		return -ERROR_MEMORY;
+	if (slot->worker->hello.attempt)
+		slot->ran = RAN_NONE; /* it does */
 	membership_heard(slot, peer, now_ms);
 	enter(membership, slot, PRESENCE_JOINED);
 	WEFT_ASSERT(membership_find(membership, slot->worker->hello.incarnation) == slot);
@@ -168,9 +170,11 @@ void membership_gone(struct membership *membership, struct slot *slot, enum pres
 
 void membership_clear(struct membership *membership, struct slot *slot)
 {
+	enum ran ran = slot->worker && slot->worker->hello.attempt ? RAN_LOST : slot->ran;
+
 	worker_release(&slot->worker);
 	enter(membership, slot, PRESENCE_ABSENT);
-	*slot = (struct slot){.who = slot->who, .refused = slot->refused};
+	*slot = (struct slot){.who = slot->who, .refused = slot->refused, .ran = ran};
 }
 
 bool slot_present(const struct slot *slot)

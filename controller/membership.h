@@ -25,13 +25,17 @@ enum presence {
 	PRESENCE_COUNT
 };
 
+/* GATHER, of a job that is taken over: the last process of the rank that ran, and is not here any more. */
+enum ran { RAN_NONE, RAN_LOST, RAN_DONE };
+
 struct slot {
 	struct member who;
 	enum presence presence;
 	struct worker *worker;        /* NULL while ABSENT */
 	char peer[PEER_BYTES];        /* where it was heard last: answers go there */
 	uint64_t heard_ms, version;
-	bool done;                    /* LEFT: with its work done. ABSENT: so did the last one, before the job was taken over */
+	bool done;                    /* LEFT: with its work done */
+	enum ran ran;
 	uint32_t unreadable;          /* frames since the last one that could be read */
 	char *refused;                /* why the last one to claim this rank was; until one declares */
 	bool told;                    /* came for the rank after the job failed, and was refused with why */

@@ -24,7 +24,7 @@
 
 #define UPDATE_TIMEOUT_MS 60000u /* what workers take where nothing is said */
 
-static uint64_t update_timeout_ms(const struct controller *controller)
+uint64_t returns_update_timeout_ms(const struct controller *controller)
 {
 	return controller->options.update_timeout_ms ? controller->options.update_timeout_ms
 						     : UPDATE_TIMEOUT_MS;
@@ -529,7 +529,7 @@ static void nobody_came(struct controller *controller)
 void returns_deadlines(struct controller *controller)
 {
 	const struct pause *pause = &controller->pause;
-	uint64_t limit = update_timeout_ms(controller),
+	uint64_t limit = returns_update_timeout_ms(controller),
 		 waited = controller->now_ms - pause->since_ms;
 
 	if (pause->missing_ms && controller->state <= CONTROLLER_RUN &&

@@ -399,6 +399,8 @@ static int loop(struct shell *shell, struct error *error)
 			rc = take_signals(shell, error);
 		if (!rc && !shell->over && controller_deadline_ms(shell->core) <= clock_ms())
 			rc = step(shell, &event, error);
+		if (!rc && !shell->over && shell->plan_due)
+			rc = plan(shell, error);
 		if (!rc && !shell->over && shell->trouble) {
 			event.type = CONTROLLER_INTERRUPT;
 			event.error = &shell->why;

@@ -151,7 +151,8 @@ struct controller {
 
 	struct patience patience;          /* of joining, of the exchange */
 	uint64_t came_ms, enough_ms;       /* GATHER: when a worker joined or declared last; since when enough are here, 0: they are not */
-	uint64_t done_ms;                  /* .. and when one that ran left last, its work done; 0: none has */
+	uint64_t done_ms;                  /* .. when one that ran left last, its work done; 0: none has. */
+	uint64_t postponed_ms;             /* since when --join-timeout is over, and who has to end does; 0: it is not, or nobody has to */
 	bool goes_without;                 /* .. of a job that is taken over: who is not here yet is not waited for any more */
 	bool planning;                     /* the last step planned */
 
@@ -288,6 +289,8 @@ bool gone_makes_room(struct controller *controller, struct slot *slot);
 bool returns_whole(const struct controller *controller, struct member first);
 /* Where all ranks of an engine that has left are here again, or such a trainer is: the job pauses, and takes it in. */
 void returns_maybe_begin(struct controller *controller);
+/* --update-timeout, or what workers take without. */
+uint64_t returns_update_timeout_ms(const struct controller *controller);
 /* Somebody who was waited for has gone again. */
 void returns_recount(struct controller *controller);
 /* Who has done its work cannot take part in another plan: the job fails, and says so. False: all can. */
@@ -347,17 +350,21 @@ const struct slot *takeover_first(const struct controller *controller);
 /* It has no part in the plan that they run by. */
 bool takeover_is_without(const struct controller *controller, const struct slot *first,
 			 const struct slot *slot);
-/* All ranks of its engine left with their work done while this controller waited for others. */
-bool takeover_did_its_work(const struct controller *controller, const struct slot *slot);
-/* Its engine has left since that was made: others have heard it, or it did its work. */
+/* Its engine has left since with its work done: others have heard that, or all its ranks did while this controller waited. */
+bool takeover_did_its_work(const struct controller *controller, const struct slot *first,
+			   const struct slot *slot);
+/* .. or was lost, as others have heard. */
 bool takeover_has_left(const struct controller *controller, const struct slot *first,
 		       const struct slot *slot);
-/* The deadline of --join-timeout is over: the job is taken over without those who are not here, if it can go on. */
-bool takeover_goes_without(struct controller *controller);
+/* It is taken over, and that one is not waited for. */
+bool takeover_needs_not(const struct controller *controller, const struct slot *slot);
+/* The deadline of --join-timeout is over. True: the job is taken over without those who are not here, or has ended well, or is about
+ * to; false: it cannot go on. */
+bool takeover_is_late(struct controller *controller);
 /* One that runs leaves with its work done, before all are here. */
 void takeover_done(struct controller *controller, struct slot *slot);
-/* All have, and nobody runs any more: so the job is done. */
-void takeover_maybe_done(struct controller *controller);
+/* All trainers have, and nobody runs any more: so the job is done. late: the others have had their time. */
+bool takeover_maybe_done(struct controller *controller, bool late);
 /* Those who run by an older plan than others do, and are not in that, have been gone on without: they are refused. */
 void takeover_refuse_stale(struct controller *controller);
 /* The others go on when that worker is lost now, before all are here. */

@@ -38,7 +38,7 @@ static bool knows_more(const struct message_hello *one, const struct message_hel
 {
 	if (one->attempt != other->attempt)
 		return one->attempt > other->attempt;
-	return one->left_count > other->left_count;
+	return one->lost_count + one->done_count > other->lost_count + other->done_count;
 }
 
 const struct slot *takeover_first(const struct controller *controller)
@@ -110,15 +110,27 @@ bool takeover_is_without(const struct controller *controller, const struct slot 
 	return false;
 }
 
-bool takeover_did_its_work(const struct controller *controller, const struct slot *slot)
+static bool is_among(const struct members *all, size_t count, struct member who)
 {
-	struct member first = gone_first(controller, slot);
-	const struct slot *slots = membership_slot(&controller->members, first.role, first.rank);
+	for (size_t i = 0; i < count; i++)
+		if (member_within(who, all[i].first, all[i].count))
+			return true;
+	return false;
+}
 
-	if (first.role == ROLE_TRAINER)
+bool takeover_did_its_work(const struct controller *controller, const struct slot *first,
+			   const struct slot *slot)
+{
+	const struct message_hello *hello = hello_of(first);
+	struct member group = gone_first(controller, slot);
+	const struct slot *slots = membership_slot(&controller->members, group.role, group.rank);
+
+	if (!controller->continues || group.role == ROLE_TRAINER)
 		return false; /* the others end by what it has sent them */
-	for (uint32_t k = 0; k < gone_count(controller, first); k++)
-		if (slots[k].presence != PRESENCE_ABSENT || !slots[k].done)
+	if (is_among(hello->done, hello->done_count, slot->who))
+		return true;
+	for (uint32_t k = 0; k < gone_count(controller, group); k++)
+		if (slots[k].ran != RAN_DONE)
 			return false;
 	return true;
 }
@@ -128,27 +140,71 @@ bool takeover_has_left(const struct controller *controller, const struct slot *f
 {
 	const struct message_hello *hello = hello_of(first);
 
-	for (size_t i = 0; i < hello->left_count; i++)
-		if (member_within(slot->who, hello->left[i].first, hello->left[i].count))
-			return controller->continues;
-	return controller->continues && takeover_did_its_work(controller, slot);
+	return controller->continues && (is_among(hello->lost, hello->lost_count, slot->who) ||
+					 takeover_did_its_work(controller, first, slot));
 }
 
-bool takeover_goes_without(struct controller *controller)
+bool takeover_needs_not(const struct controller *controller, const struct slot *slot)
+{
+	const struct slot *first = takeover_first(controller);
+
+	return first && !runs(slot) &&
+	       (takeover_is_without(controller, first, slot) ||
+		takeover_has_left(controller, first, slot));
+}
+
+/* What is decided at the deadline would be another thing in a moment: a rank is claimed, a trainer has done its work, so that all
+ * others are about to, or a rank has, and others of its engine. */
+static bool somebody_is_about_to_end(const struct controller *controller)
 {
 	const struct membership *members = &controller->members;
-	bool trainer = false;
 
-	if (controller->state != CONTROLLER_GATHER || controller->goes_without ||
-	    !controller->continues || !takeover_first(controller))
-		return false;
-	for (uint32_t t = 0; t < members->trainers; t++) {
-		if (members->slots[t].done)
-			return false;
-		trainer = trainer || runs(&members->slots[t]);
+	if (membership_claimed(members, controller->options.heartbeat_ms))
+		return true;
+	for (uint32_t i = 0; i < members->count; i++) {
+		const struct slot *slot = &members->slots[i];
+		struct member group = gone_first(controller, slot);
+		const struct slot *slots = membership_slot(members, group.role, group.rank);
+
+		if (slot->ran != RAN_DONE)
+			continue;
+		if (group.role == ROLE_TRAINER)
+			return true;
+		for (uint32_t k = 0; k < gone_count(controller, group); k++)
+			if (runs(&slots[k]))
+				return true;
 	}
-	controller->goes_without = trainer;
-	controller->goes_without = trainer && declarations_complete(controller);
+	return false;
+}
+
+/* One more --lost-after; in all as long as an update may take. */
+static bool postpone(struct controller *controller)
+{
+	const struct controller_options *options = &controller->options;
+	uint64_t now = controller->now_ms, most = returns_update_timeout_ms(controller);
+
+	if (!controller->postponed_ms)
+		controller->postponed_ms = now;
+	if (!somebody_is_about_to_end(controller) || now >= controller->postponed_ms + most)
+		return false;
+	patience_begin(&controller->patience, now);
+	controller->patience.warned = true;
+	controller->patience.since_ms -= options->join_timeout_ms > options->lost_ms
+						 ? options->join_timeout_ms - options->lost_ms
+						 : 0;
+	return true;
+}
+
+bool takeover_is_late(struct controller *controller)
+{
+	if (takeover_maybe_done(controller, true))
+		return true;
+	if (controller->state != CONTROLLER_GATHER || !takeover_first(controller))
+		return false;
+	if (postpone(controller))
+		return true;
+	controller->goes_without = controller->continues;
+	controller->goes_without = controller->continues && declarations_complete(controller);
 	if (!controller->goes_without)
 		return false;
 	patience_begin(&controller->patience, controller->now_ms);
@@ -163,21 +219,32 @@ void takeover_done(struct controller *controller, struct slot *slot)
 	say(controller, false, "%s leaves, its work done, before all are here",
 	    slot_text(slot, who));
 	declarations_drop(controller, slot);
-	slot->done = true;
+	slot->ran = RAN_DONE;
 	controller->done_ms = controller->now_ms;
 	declarations_maybe_plan(controller);
 }
 
 /* Others may be about to say that they run: they have heard this controller by then. */
-void takeover_maybe_done(struct controller *controller)
+bool takeover_maybe_done(struct controller *controller, bool late)
 {
+	const struct membership *members = &controller->members;
+	bool all = true;
+
 	if (controller->state != CONTROLLER_GATHER || !controller->done_ms ||
-	    takeover_first(controller) ||
-	    controller->now_ms < controller->done_ms + controller->options.lost_ms)
-		return;
+	    takeover_first(controller))
+		return false;
+	for (uint32_t i = 0; i < members->count; i++) {
+		if (members->slots[i].ran == RAN_LOST)
+			return false;
+		all = all && (i >= members->trainers || members->slots[i].ran == RAN_DONE);
+	}
+	if (!late &&
+	    (!all || controller->now_ms < controller->done_ms + controller->options.lost_ms))
+		return false;
 	members_send_home(controller);
 	say(controller, false, "done: all who ran when this controller came have left");
 	controller_exit(controller, NULL);
+	return true;
 }
 
 bool takeover_can_do_without(const struct controller *controller, const struct slot *slot)
@@ -223,7 +290,6 @@ int takeover_prepare(struct controller *controller, const struct slot *first, en
 {
 	int rc;
 
-	gone_dismiss(controller);
 	*how = what_they_do(controller, first);
 	rc = *how == TAKEOVER_SAME ? check_runners(controller, first, why) : 0;
 

@@ -45,12 +45,13 @@ static int phase_of(const struct controller *controller, const struct slot *slot
 	return PHASE(controller->epoch->parties[slot - controller->members.slots].leg);
 }
 
-/* Where there is a plan, those who have no part in it owe nothing. */
+/* Where there is a plan, those who have no part in it owe nothing; nor do those who have left a job that is taken over. */
 static bool is_in(const struct controller *controller, const struct slot *slot, int phase,
 		  bool owing)
 {
 	return phase_of(controller, slot) == phase &&
-	       (!owing || !controller->epoch || exchange_has(controller, slot));
+	       (!owing || !controller->epoch || exchange_has(controller, slot)) &&
+	       !(owing && takeover_needs_not(controller, slot));
 }
 
 static bool ranges(const struct controller *controller, enum role role, int phase, bool owing,

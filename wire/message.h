@@ -91,8 +91,10 @@ struct message_hello {
 	bool unconnected;          /* .. or does not yet: it has that one, and is not connected */
 	struct members *away;      /* who was when it was made, .. */
 	size_t away_count;
-	struct members *left;      /* .. and which engines have left since */
-	size_t left_count;
+	struct members *lost;      /* .. which engines have been lost since, .. */
+	size_t lost_count;
+	struct members *done;      /* .. and which have left with their work done */
+	size_t done_count;
 };
 
 /* One transport of a list. Workers reach each other by it when both offer it with one `reach`. */
@@ -242,9 +244,9 @@ struct message_plan {
 	uint32_t together;         /* all engines show versions together, in a job that goes on without some: ranks of each; 0: they do not */
 	uint64_t shows;            /* so: who has promised that version (paused.promised) shows it now, and gives up any other; 0: any */
 	uint64_t alone;            /* so: that version this rank's engine shows by itself, since others show it; 0: none */
+	uint32_t decider;          /* rank: 1 + the one that decides for all who show versions together with it; 0: none does, or itself */
 	uint32_t rows_of;          /* it is told by what is otherwise in that attempt's plan, which this worker has; 0: all is here */
 	struct plan_peer *peers;   /* with rows_of: but for those that are kept, and else what they were there, */
-	uint32_t decider;          /* rank: 1 + the one that decides for all who show versions together with it; 0: none does, or itself */
 	size_t peer_count;
 	struct member *dropped;    /* and these are none any more */
 	size_t dropped_count;

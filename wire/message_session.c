@@ -25,7 +25,7 @@ const struct codec_record message_members_record = {
 	CODEC_RECORD_OF(struct members, members_fields)};
 
 /* {"role":0, "rank":3, "incarnation":0x9f.., "host":"n1", "host_id":"5c4e..", "pid":4711, "attempt":0, "plan":bin16,
- *  "follows":false, "away":[[[role, rank], count], ..], "left":[..]} */
+ *  "follows":false, "away":[[[role, rank], count], ..], "lost":[..], "done":[..]} */
 static const struct codec_field hello_fields[] = {
 	FIELD_U32(struct message_hello, role, ROLE_COUNT - 1),
 	FIELD_U32(struct message_hello, rank, LIMIT_RANKS - 1),
@@ -40,7 +40,9 @@ static const struct codec_field hello_fields[] = {
 	FIELD_BOOL(struct message_hello, unconnected),
 	FIELD_LIST(struct message_hello, away, away_count, struct members, message_members_record,
 		   LIMIT_RANKS),
-	FIELD_LIST(struct message_hello, left, left_count, struct members, message_members_record,
+	FIELD_LIST(struct message_hello, lost, lost_count, struct members, message_members_record,
+		   LIMIT_RANKS),
+	FIELD_LIST(struct message_hello, done, done_count, struct members, message_members_record,
 		   LIMIT_RANKS),
 };
 MESSAGE_RECORD(hello);

@@ -266,8 +266,17 @@ static void judge(struct story *story)
 		fail_with(story, verdict);
 }
 
+/* It ended for another reason than the job: before that, as one that was silent for too long, say. */
+static bool had_left(const struct story *story, uint32_t place, const char *why)
+{
+	const struct error *error = simulation_error(story->simulation, story->in[place]);
+
+	return simulation_state(story->simulation, story->in[place]) == WORKER_FAILED &&
+	       !strstr(error->text, why);
+}
+
 /* No trainer is here, or no whole engine: who goes then may be the last one. */
-static bool a_side_is_away(const struct story *story)
+static bool a_side_is_away(const struct story *story, const char *why)
 {
 	bool trainer = false, engine = false;
 
@@ -279,7 +288,7 @@ static bool a_side_is_away(const struct story *story)
 		for (uint32_t k = 0; k < story->tp; k++) {
 			uint32_t place = story->trainers + e * story->tp + k;
 
-			whole = whole && story->serves[place];
+			whole = whole && story->serves[place] && !had_left(story, place, why);
 		}
 		engine = engine || whole;
 	}
@@ -305,7 +314,7 @@ static bool may_end(const struct story *story, const char *why)
 	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
 		if (strstr(why, reasons[i]))
 			return true;
-	return a_side_is_away(story);
+	return a_side_is_away(story, why);
 }
 
 static bool ended(struct story *story)

@@ -258,6 +258,119 @@ static void test_engine__that_does_its_work_meanwhile_is_gone_on_without(void **
 	simulation_free(&s);
 }
 
+/* It had when its controller was lost; and a new process that has come for one of its ranks needs nobody to wait for the other. */
+static void test_engine__that_had_done_its_work_is_not_waited_for(void **unused)
+{
+	(void)unused;
+	for (uint32_t anew = 0; anew < 2; anew++) {
+		struct simulation *s = running(&(struct simulation_options){.commit = "engine"});
+
+		simulation_leave(s, TRAINERS + 2, true);
+		simulation_leave(s, TRAINERS + 3, true);
+		simulation_run_for(s, 1000);
+		simulation_controller_kill(s);
+		if (anew)
+			simulation_start_rank(s, 2);
+		simulation_run_for(s, 1000);
+		simulation_controller_start(s);
+		simulation_run_for(s, 3000);
+		simulation_expect(
+			s,
+			"*controller: engine 1 (inference 2..3) leaves, the job goes on with 1 of 2: its work is done after version 1\n"
+			"*controller: engine 1 (inference 2..3) leaves, the job goes on with 1 of 2: its work is done\n"
+			"*controller: takes over a job that runs*\n");
+		update_twice(s);
+		assert_others_at(s, 3);
+		simulation_leave_all(s);
+		simulation_run_for(s, 3000);
+		simulation_assert_done(s);
+		simulation_free(&s);
+	}
+}
+
+/* Of a job of two engines one rank is missing: the other ranks of one have done their work, and all others die. */
+static void test_job__of_which_somebody_was_lost_is_not_done(void **unused)
+{
+	struct simulation *s = running(&(struct simulation_options){.join_timeout_ms = 20000});
+	struct error error;
+
+	(void)unused;
+	simulation_controller_kill(s);
+	simulation_run_for(s, 1000);
+	simulation_kill(s, 5);
+	simulation_controller_start(s);
+	simulation_run_for(s, 3000);
+	simulation_leave(s, 2, true);
+	simulation_leave(s, 3, true);
+	simulation_run_for(s, 1000);
+	simulation_kill(s, 0);
+	simulation_kill(s, 1);
+	simulation_kill(s, 4);
+	simulation_run_for(s, 12000);
+	assert_false(simulation_controller_over(s, &error));
+	simulation_run_for(s, 12000);
+	assert_true(simulation_controller_over(s, &error));
+	assert_int_equal(error.code, ERROR_TIMEOUT);
+	simulation_free(&s);
+}
+
+/* The deadline is over when trainers have done theirs, and ranks have yet to; or when all have, a moment before. */
+static void test_workers__that_are_about_to_end_are_waited_for(void **unused)
+{
+	(void)unused;
+	for (uint32_t late = 0; late < 2; late++) {
+		struct simulation *s =
+			running(&(struct simulation_options){.join_timeout_ms = 10000});
+
+		simulation_controller_kill(s);
+		simulation_run_for(s, 1000);
+		kill_engine(s, 1);
+		simulation_controller_start(s);
+		simulation_run_for(s, 8000);
+		for (uint32_t i = 0; i < TRAINERS + 2; i++) {
+			simulation_leave(s, i, true);
+			simulation_run_for(s, late && i == 1 ? 12000 : 100);
+			assert_int_equal(simulation_state(s, i), WORKER_LEFT);
+		}
+		simulation_run_for(s, 8000);
+		simulation_expect(
+			s, "*controller: done: all who ran when this controller came have left\n");
+		simulation_assert_done(s);
+		simulation_free(&s);
+	}
+}
+
+/* One of its ranks has done its work when the deadline is over, and the other one is about to. */
+static void test_engine__that_is_about_to_end_is_waited_for(void **unused)
+{
+	struct simulation *s = running(
+		&(struct simulation_options){.infer = "engines=3,tp=2", .join_timeout_ms = 10000});
+
+	(void)unused;
+	simulation_controller_kill(s);
+	simulation_run_for(s, 1000);
+	kill_engine(s, 2);
+	for (uint32_t t = 0; t < TRAINERS; t++)
+		for (uint32_t rank = 4; rank < 6; rank++)
+			simulation_drop(s, t, rank, "its process has ended");
+	simulation_controller_start(s);
+	simulation_run_for(s, 9000);
+	simulation_leave(s, TRAINERS + 2, true);
+	simulation_run_for(s, 4000);
+	simulation_leave(s, TRAINERS + 3, true);
+	simulation_run_for(s, 1000);
+	assert_int_equal(simulation_state(s, TRAINERS + 3), WORKER_LEFT);
+	simulation_run_for(s, 5000);
+	simulation_expect(
+		s,
+		"*controller: engine 1 (inference 2..3) leaves, the job goes on with 1 of 3: its work is done\n"
+		"*controller: engine 2 (inference 4..5) leaves, the job goes on with 1 of 3: inference 4 has not come\n"
+		"*controller: takes over a job that runs*\n");
+	update_twice(s);
+	assert_others_at(s, simulation_version(s, 0));
+	simulation_free(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -267,6 +380,10 @@ int main(void)
 		cmocka_unit_test(
 			test_trainer__that_nobody_starts_again_is_gone_on_without_where_it_can_be),
 		cmocka_unit_test(test_workers__that_do_their_work_meanwhile_leave_well),
+		cmocka_unit_test(test_engine__that_had_done_its_work_is_not_waited_for),
+		cmocka_unit_test(test_job__of_which_somebody_was_lost_is_not_done),
+		cmocka_unit_test(test_workers__that_are_about_to_end_are_waited_for),
+		cmocka_unit_test(test_engine__that_is_about_to_end_is_waited_for),
 		cmocka_unit_test(test_engine__that_does_its_work_meanwhile_is_gone_on_without),
 	};
 

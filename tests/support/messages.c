@@ -478,7 +478,8 @@ static void random_hello(struct message_hello *to, uint64_t *state)
 	to->paused = draw_coin(state);
 	to->unconnected = draw_coin(state);
 	to->away = random_members(&to->away_count, state);
-	to->left = random_members(&to->left_count, state);
+	to->lost = random_members(&to->lost_count, state);
+	to->done = random_members(&to->done_count, state);
 }
 
 static void random_declare(struct message_declare *to, uint64_t *state)

@@ -258,7 +258,8 @@ static const char *hello_differs(const struct message *a, const struct message *
 	SAME_NUMBER(u.hello.paused);
 	SAME_NUMBER(u.hello.unconnected);
 	SAME_EACH(u.hello.away, u.hello.away_count, away_differs);
-	SAME_EACH(u.hello.left, u.hello.left_count, away_differs);
+	SAME_EACH(u.hello.lost, u.hello.lost_count, away_differs);
+	SAME_EACH(u.hello.done, u.hello.done_count, away_differs);
 	return NULL;
 }
 

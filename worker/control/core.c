@@ -510,7 +510,8 @@ void worker_core_free(struct worker_core **out)
 	array_free(&core->former_plans);
 	array_free(&core->drops);
 	array_free(&core->left);
-	array_free(&core->engines_left);
+	array_free(&core->engines_lost);
+	array_free(&core->engines_done);
 	memory_free(core);
 	*out = NULL;
 }

@@ -265,7 +265,7 @@ static void on_plan(struct worker_core *core, struct message *message)
 		core->drops.count = 0;
 	}
 	core->left_before = message->u.plan.gone;
-	core->left.count = core->engines_left.count = 0;
+	core->left.count = core->engines_lost.count = core->engines_done.count = 0;
 	core->plan = *message;
 	*message = (struct message){0};
 	say(core, false, "plan attempt %u: %zu rows, %zu peers", core->plan.u.plan.attempt,
@@ -353,15 +353,19 @@ static void say_gone(struct worker_core *core, const struct message_gone *gone)
 		    rank + gone->count - 1, gone->text);
 }
 
-/* For the next controller, if this one is lost. */
+/* For the next controller, if this one is lost. Another one may have told it before. */
 static void note_engine(struct worker_core *core, const struct message_gone *gone)
 {
 	struct members engine = {gone->first, gone->count};
+	bool known = are_among(core->engines_lost.items, core->engines_lost.count, gone->first,
+			       gone->count) ||
+		     are_among(core->engines_done.items, core->engines_done.count, gone->first,
+			       gone->count);
 
-	if (gone->first.role == ROLE_INFERENCE &&
-	    !are_among(core->engines_left.items, core->engines_left.count, gone->first,
-		       gone->count) &&
-	    !array_add(&core->engines_left, engine))
+	if (known || gone->first.role != ROLE_INFERENCE)
+		return;
+	if (gone->code ? !array_add(&core->engines_lost, engine)
+		       : !array_add(&core->engines_done, engine))
 		core->actions->failed = true;
 }
 

@@ -29,8 +29,10 @@ static void send_hello(struct worker_core *core)
 		message.u.hello.unconnected = core->state < WORKER_CONNECTED;
 		message.u.hello.away = core->plan.u.plan.away;
 		message.u.hello.away_count = core->plan.u.plan.away_count;
-		message.u.hello.left = core->engines_left.items;
-		message.u.hello.left_count = core->engines_left.count;
+		message.u.hello.lost = core->engines_lost.items;
+		message.u.hello.lost_count = core->engines_lost.count;
+		message.u.hello.done = core->engines_done.items;
+		message.u.hello.done_count = core->engines_done.count;
 	}
 	say_copy(core, &message);
 }

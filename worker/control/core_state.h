@@ -75,7 +75,7 @@ struct worker_core {
 	uint32_t left_before;                  /* as many had left when the plan was made */
 	ARRAY(struct drop) drops;
 	ARRAY(struct left) left; /* of each `gone` that was heard since then, from this controller, */
-	ARRAY(struct members) engines_left; /* and the engines among them, from whichever */
+	ARRAY(struct members) engines_lost, engines_done; /* and the engines among them, from whichever */
 	/* of the running step */
 	struct actions *actions;
 	uint64_t now_ms;

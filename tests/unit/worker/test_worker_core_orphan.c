@@ -407,10 +407,10 @@ static void test_exchange__that_was_over_needs_but_a_go(void **state)
 static void assert_engine_left(const struct message *hello, uint32_t rank)
 {
 	assert_non_null(hello);
-	assert_int_equal(hello->u.hello.left_count, 1);
-	assert_int_equal(hello->u.hello.left[0].first.role, ROLE_INFERENCE);
-	assert_int_equal(hello->u.hello.left[0].first.rank, rank);
-	assert_int_equal(hello->u.hello.left[0].count, 2);
+	assert_int_equal(hello->u.hello.lost_count, 1);
+	assert_int_equal(hello->u.hello.lost[0].first.role, ROLE_INFERENCE);
+	assert_int_equal(hello->u.hello.lost[0].first.rank, rank);
+	assert_int_equal(hello->u.hello.lost[0].count, 2);
 }
 
 /* Whom the last controller said to be gone, the next one may have for alive. */
