@@ -25,22 +25,24 @@ static struct member engine(const struct controller *controller, uint32_t index)
 }
 
 /* Of a job that is taken over all are needed who are in its plan, or others in the place of those that died since: until somebody has
- * been waited for for too long. */
+ * been waited for for too long. One that runs, and is not gone on without, is there. */
 static bool may_take_over(const struct controller *controller, const struct slot *first)
 {
-	bool here[ROLE_COUNT] = {false, false};
+	bool here[ROLE_COUNT] = {false, false}, runs = false;
 
 	for (uint32_t i = 0; i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
+		bool left = takeover_is_without(controller, first, slot) ||
+			    takeover_has_left(controller, first, slot);
 
-		if (returns_whole(controller, gone_first(controller, slot)))
+		if (returns_whole(controller, gone_first(controller, slot))) {
 			here[slot->who.role] = true;
-		else if (!controller->goes_without &&
-			 !takeover_is_without(controller, first, slot) &&
-			 !takeover_has_left(controller, first, slot))
+			runs = runs || (!left && slot->worker->hello.attempt);
+		} else if (!controller->goes_without && !left) {
 			return false;
+		}
 	}
-	return here[ROLE_TRAINER] && here[ROLE_INFERENCE];
+	return here[ROLE_TRAINER] && here[ROLE_INFERENCE] && runs;
 }
 
 static bool enough(const struct controller *controller)
@@ -102,52 +104,73 @@ static void leave_out(struct controller *controller, struct departure departure,
 		no_memory(controller);
 }
 
-/* An engine of their plan is here. */
-static bool engine_is_here(const struct controller *controller, const struct slot *first)
+/* What those who run by the plan know of one: it is in it, .. */
+enum part {
+	PART_IN,
+	PART_LEFT, /* has left since it was made, */
+	PART_AWAY, /* or had before */
+	PART_COUNT
+};
+
+static enum part part(const struct controller *controller, const struct slot *first,
+		      const struct slot *slot)
 {
+	if (takeover_is_without(controller, first, slot))
+		return PART_AWAY;
+	return takeover_has_left(controller, first, slot) ? PART_LEFT : PART_IN;
+}
+
+/* The first of these that an engine which is here has. */
+static enum part first_part(const struct controller *controller, const struct slot *first)
+{
+	enum part best = PART_COUNT;
+
 	for (uint32_t i = controller->members.trainers; i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
+		enum part it = part(controller, first, slot);
 
-		if (!takeover_is_without(controller, first, slot) &&
-		    !takeover_has_left(controller, first, slot) &&
-		    returns_whole(controller, gone_first(controller, slot)))
-			return true;
+		if (it < best && returns_whole(controller, gone_first(controller, slot)))
+			best = it;
 	}
-	return false;
+	return best;
 }
 
 /* The first of it who is not here, if one is not. */
-static struct member lacking(const struct controller *controller, struct member group)
+static const struct slot *lacking(const struct controller *controller, struct member group)
 {
 	const struct slot *slots = membership_slot(&controller->members, group.role, group.rank);
 
 	for (uint32_t k = 0; k < gone_count(controller, group); k++)
 		if (slots[k].presence != PRESENCE_DECLARED && slots[k].ran != RAN_DONE)
-			return slots[k].who;
-	return group;
+			return &slots[k];
+	return slots;
 }
 
 /* Who has come in the place of one that has left comes in afterwards, unless there would be nobody to send to. */
 static void take_over_without(struct controller *controller, const struct slot *first)
 {
-	bool here = engine_is_here(controller, first);
+	enum part last[ROLE_COUNT] = {
+		[ROLE_TRAINER] = PART_IN, [ROLE_INFERENCE] = first_part(controller, first)};
 
 	for (uint32_t i = 0; i < controller->members.count; i++) {
-		const struct slot *slot = &controller->members.slots[i];
+		const struct slot *slot = &controller->members.slots[i], *lacks;
 		struct departure departure = {.first = gone_first(controller, slot)};
-		bool left = takeover_has_left(controller, first, slot);
+		enum part it = part(controller, first, slot);
 
-		departure.absent = takeover_is_without(controller, first, slot);
-		departure.missing = !departure.absent;
-		if (gone_is(controller, slot) || (returns_whole(controller, departure.first) &&
-						  !(here && (departure.absent || left))))
+		if (gone_is(controller, slot) ||
+		    (returns_whole(controller, departure.first) && it <= last[slot->who.role]))
 			continue;
-		departure.blamed = lacking(controller, departure.first);
+		lacks = lacking(controller, departure.first);
+		departure.absent = it == PART_AWAY;
+		departure.missing = it != PART_AWAY;
+		departure.blamed = lacks->who;
 		if (takeover_did_its_work(controller, first, slot))
 			snprintf(departure.why.text, sizeof(departure.why.text),
 				 "its work is done");
 		leave_out(controller, departure,
-			  left ? "had left before this controller came" : "has not come");
+			  it == PART_LEFT	   ? "had left before this controller came"
+			  : lacks->ran == RAN_DONE ? "has left, its work done"
+						   : "has not come");
 	}
 }
 

@@ -224,20 +224,30 @@ static void take_over(struct controller *controller, enum takeover how)
 		returns_begin(controller);
 }
 
+/* Without it there is no plan. */
+static void name_missing_trainer(const struct controller *controller, struct error *why)
+{
+	for (size_t i = 0; i < controller->departures.count; i++) {
+		const struct departure *departure = &controller->departures.items[i];
+
+		if (departure->first.role != ROLE_TRAINER || !departure->missing)
+			continue;
+		error_wrap(why, "%s, and without it", departure->why.text);
+		why->code = ERROR_TIMEOUT;
+		return;
+	}
+}
+
 static int plan_over(struct epoch **epoch, struct controller *controller, const struct slot *first,
 		     enum takeover *how, struct error *why)
 {
-	const struct departure *missing;
 	int rc = takeover_prepare(controller, first, how, why);
 
 	if (rc)
 		return rc;
 	rc = make_epoch(epoch, controller, why);
-	missing = gone_trainer(controller);
-	if (rc && rc != -ERROR_MEMORY && missing && missing->missing) {
-		error_wrap(why, "%s, and without it", missing->why.text);
-		why->code = ERROR_TIMEOUT;
-	}
+	if (rc && rc != -ERROR_MEMORY)
+		name_missing_trainer(controller, why);
 	if (!rc && *how == TAKEOVER_SAME)
 		*how = takeover_compare(controller, first, *epoch, why);
 	if (!rc && *how == TAKEOVER_DIFFERS) {

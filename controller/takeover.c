@@ -144,11 +144,30 @@ bool takeover_has_left(const struct controller *controller, const struct slot *f
 					 takeover_did_its_work(controller, first, slot));
 }
 
+static uint32_t ranks_of(const struct members *all, size_t count)
+{
+	uint32_t ranks = 0;
+
+	for (size_t i = 0; i < count; i++)
+		ranks += all[i].first.role == ROLE_INFERENCE ? all[i].count : 0;
+	return ranks;
+}
+
+/* In the plan, and has not left. */
+static bool another_engine_is_in(const struct controller *controller, const struct slot *first)
+{
+	const struct message_hello *hello = hello_of(first);
+
+	return ranks_of(hello->away, hello->away_count) + ranks_of(hello->lost, hello->lost_count) +
+		       ranks_of(hello->done, hello->done_count) <
+	       controller->members.count - controller->members.trainers;
+}
+
 bool takeover_needs_not(const struct controller *controller, const struct slot *slot)
 {
 	const struct slot *first = takeover_first(controller);
 
-	return first && !runs(slot) &&
+	return first && !runs(slot) && another_engine_is_in(controller, first) &&
 	       (takeover_is_without(controller, first, slot) ||
 		takeover_has_left(controller, first, slot));
 }
@@ -234,9 +253,12 @@ bool takeover_maybe_done(struct controller *controller, bool late)
 	    takeover_first(controller))
 		return false;
 	for (uint32_t i = 0; i < members->count; i++) {
-		if (members->slots[i].ran == RAN_LOST)
+		bool trainer = i < members->trainers;
+
+		/* an engine that is lost ends nobody else's work */
+		if (members->slots[i].ran == RAN_LOST && (trainer || !controller->continues))
 			return false;
-		all = all && (i >= members->trainers || members->slots[i].ran == RAN_DONE);
+		all = all && (!trainer || members->slots[i].ran == RAN_DONE);
 	}
 	if (!late &&
 	    (!all || controller->now_ms < controller->done_ms + controller->options.lost_ms))

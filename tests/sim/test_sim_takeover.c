@@ -101,8 +101,9 @@ static void test_last_engine__that_left_before_is_waited_for(void **unused)
 	simulation_controller_kill(s);
 	simulation_run_for(s, 1000);
 	simulation_controller_start(s);
-	simulation_run_for(s, 5000);
+	simulation_run_for(s, 6000);
 	simulation_expect_not(s, "takes over");
+	simulation_expect(s, "*controller: still waiting for inference 0..1 of 2 to join*\n");
 	simulation_start_rank(s, 0);
 	simulation_start_rank(s, 1);
 	simulation_run_for(s, 5000);
@@ -314,6 +315,28 @@ static void test_job__of_which_somebody_was_lost_is_not_done(void **unused)
 	simulation_free(&s);
 }
 
+/* An engine that is lost meanwhile is, as ever, no failure of the others. */
+static void test_job__that_lost_an_engine_meanwhile_is_done(void **unused)
+{
+	struct simulation *s = running(&(struct simulation_options){.join_timeout_ms = 20000});
+
+	(void)unused;
+	simulation_controller_kill(s);
+	simulation_run_for(s, 1000);
+	simulation_kill(s, 5);
+	simulation_controller_start(s);
+	simulation_run_for(s, 3000);
+	simulation_fail(s, 4, "its mate is gone");
+	simulation_run_for(s, 1000);
+	for (uint32_t i = 0; i < TRAINERS + 2; i++)
+		simulation_leave(s, i, true);
+	simulation_run_for(s, 7000);
+	simulation_expect(
+		s, "*controller: done: all who ran when this controller came have left\n");
+	simulation_assert_done(s);
+	simulation_free(&s);
+}
+
 /* The deadline is over when trainers have done theirs, and ranks have yet to; or when all have, a moment before. */
 static void test_workers__that_are_about_to_end_are_waited_for(void **unused)
 {
@@ -382,6 +405,7 @@ int main(void)
 		cmocka_unit_test(test_workers__that_do_their_work_meanwhile_leave_well),
 		cmocka_unit_test(test_engine__that_had_done_its_work_is_not_waited_for),
 		cmocka_unit_test(test_job__of_which_somebody_was_lost_is_not_done),
+		cmocka_unit_test(test_job__that_lost_an_engine_meanwhile_is_done),
 		cmocka_unit_test(test_workers__that_are_about_to_end_are_waited_for),
 		cmocka_unit_test(test_engine__that_is_about_to_end_is_waited_for),
 		cmocka_unit_test(test_engine__that_does_its_work_meanwhile_is_gone_on_without),

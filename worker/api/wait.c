@@ -31,8 +31,6 @@ static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_
 
 	join_call_begins(worker);
 	rc = worker_may_update(worker, ROLE_INFERENCE, call, &inner);
-	if (rc && rc != -(int)ERROR_INTERRUPTED && worker)
-		waiter_lost(&worker->waiter);
 	if (!rc)
 		rc = post_load_outside(&worker->waiter.post_load, call, &inner);
 	begun = !rc && (!version || version > versions_published(&worker->versions));
@@ -54,6 +52,8 @@ static int wait(weft_worker *worker, const char *call, uint64_t version, uint32_
 			break;
 		rc = pause(worker, &inner);
 	}
+	if (worker && worker->health.failed)
+		waiter_lost(&worker->waiter);
 	if (begun && rc < 0)
 		metrics_fails(worker, inner.code);
 	else if (begun && !rc)

@@ -337,6 +337,8 @@ int weft_poll(weft_worker *worker, weft_error *error)
 	if (!rc) {
 		watch_drain(&worker->watch);
 		rc = health_check(&worker->health, &inner);
+		if (worker->health.failed)
+			waiter_lost(&worker->waiter);
 		join_let_go(worker, true); /* does not wait for the controller */
 	}
 	return worker_result(rc, &inner, error);

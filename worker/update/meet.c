@@ -309,11 +309,11 @@ static bool may_miss_decision(const struct waiter *waiter)
 {
 	return waiter->mates_count && waiter->committer.decided_for && !mapped_word(waiter) &&
 	       !waiter->versions->by_host && receive_promised(&waiter->receiver) &&
-	       !waiter_sees_promised(waiter) &&
+	       !waiter_sees_promised(waiter) && (waiter->committer.told || waiter->holds) &&
 	       (!waiter->epoch->plan->together || waiter_shares_word(waiter, mate_of(waiter, 0)));
 }
 
-/* Who decides for this rank, or for that one. */
+/* Who decides for this rank, or for that one. Or this rank is, for the others: what was written may not have reached it. */
 static bool decider_is_lost(const struct waiter *waiter)
 {
 	const struct message_plan *plan = waiter->epoch->plan;
@@ -325,6 +325,7 @@ static bool decider_is_lost(const struct waiter *waiter)
 		return true;
 	return control &&
 	       (control_blames(control, decider->plan->member) ||
+		control_blames(control, waiter->epoch->options.self) ||
 		(!plan->together && plan->decider &&
 		 control_blames(control, (struct member){ROLE_INFERENCE, plan->decider - 1})));
 }
