@@ -222,8 +222,8 @@ bool takeover_is_late(struct controller *controller)
 		return false;
 	if (postpone(controller))
 		return true;
-	controller->goes_without = controller->continues;
-	controller->goes_without = controller->continues && declarations_complete(controller);
+	controller->goes_without = controller->continues; /* with which enough may be here */
+	controller->goes_without = controller->goes_without && declarations_complete(controller);
 	if (!controller->goes_without)
 		return false;
 	patience_begin(&controller->patience, controller->now_ms);
