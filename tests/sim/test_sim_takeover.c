@@ -331,8 +331,8 @@ static void test_job__that_lost_an_engine_meanwhile_is_done(void **unused)
 	for (uint32_t i = 0; i < TRAINERS + 2; i++)
 		simulation_leave(s, i, true);
 	simulation_run_for(s, 7000);
-	simulation_expect(
-		s, "*controller: done: all who ran when this controller came have left\n");
+	simulation_expect(s,
+			  "*controller: done: all who ran when this controller came have left\n");
 	simulation_assert_done(s);
 	simulation_free(&s);
 }

@@ -65,8 +65,7 @@ void worker_checks_links(struct simulation *simulation, struct worker *worker)
 
 		/* who has failed before it was connected is gone on without by who takes the job over */
 		if (here && peer->alive && worker_core_state(peer->core) <= WORKER_RUN &&
-		    planned(worker, who) &&
-		    here->incarnation == peer->what.incarnation && there &&
+		    planned(worker, who) && here->incarnation == peer->what.incarnation && there &&
 		    there->incarnation == worker->what.incarnation)
 			assert_int_equal(here->attempt, there->attempt);
 	}

@@ -307,9 +307,10 @@ bool waiter_loses_leader(struct waiter *waiter, struct error *error, struct rece
  * decides nothing alone: what is shown the plan says then. */
 static bool may_miss_decision(const struct waiter *waiter)
 {
-	return waiter->mates_count && waiter->committer.decided_for && !mapped_word(waiter) &&
-	       !waiter->versions->by_host && receive_promised(&waiter->receiver) &&
-	       !waiter_sees_promised(waiter) && (waiter->committer.told || waiter->holds) &&
+	return waiter->mates_count && receive_promised(&waiter->receiver) &&
+	       waiter->committer.decided_for && !waiter->versions->by_host &&
+	       !mapped_word(waiter) && !waiter_sees_promised(waiter) &&
+	       (waiter->committer.told || waiter->holds) &&
 	       (!waiter->epoch->plan->together || waiter_shares_word(waiter, mate_of(waiter, 0)));
 }
 

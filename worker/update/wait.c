@@ -346,8 +346,9 @@ static void taint(struct waiter *waiter)
 
 void waiter_lost(struct waiter *waiter)
 {
-	if (waiter->epoch)
-		waiter_ends(waiter);
+	if (!waiter->epoch) /* between two plans nothing is open */
+		return;
+	waiter_ends(waiter);
 	if (waiter->receiver.phase != RECEIVE_CLOSED &&
 	    waiter->receiver.phase != RECEIVE_PREPARED && waiter->opened)
 		taint(waiter);

@@ -132,6 +132,7 @@ void waiter_close(struct waiter *waiter)
 {
 	waiter->past = waiter->receiver.past;
 	waiter_meets_close(waiter);
+	waiter->mates_count = 0;
 	/* before anything is unpinned, released or unmapped that it may touch */
 	if (waiter->epoch && waiter->epoch->options.params->device)
 		device_quiet(waiter->epoch->options.params->device);
