@@ -24,6 +24,22 @@ static struct member engine(const struct controller *controller, uint32_t index)
 	return (struct member){ROLE_INFERENCE, index * controller->options.infer.tp};
 }
 
+/* What those who run by the plan know of one: it is in it, .. */
+enum part {
+	PART_IN,
+	PART_LEFT, /* has left since it was made, */
+	PART_AWAY, /* or had before */
+	PART_COUNT
+};
+
+static enum part part(const struct controller *controller, const struct slot *first,
+		      const struct slot *slot)
+{
+	if (takeover_is_without(controller, first, slot))
+		return PART_AWAY;
+	return takeover_has_left(controller, first, slot) ? PART_LEFT : PART_IN;
+}
+
 /* Of a job that is taken over all are needed who are in its plan, or others in the place of those that died since: until somebody has
  * been waited for for too long. One that runs, and is not gone on without, is there. */
 static bool may_take_over(const struct controller *controller, const struct slot *first)
@@ -32,8 +48,7 @@ static bool may_take_over(const struct controller *controller, const struct slot
 
 	for (uint32_t i = 0; i < controller->members.count; i++) {
 		const struct slot *slot = &controller->members.slots[i];
-		bool left = takeover_is_without(controller, first, slot) ||
-			    takeover_has_left(controller, first, slot);
+		bool left = part(controller, first, slot) != PART_IN;
 
 		if (returns_whole(controller, gone_first(controller, slot))) {
 			here[slot->who.role] = true;
@@ -102,22 +117,6 @@ static void leave_out(struct controller *controller, struct departure departure,
 			  member_text(departure.blamed, who), why);
 	if (!array_add(&controller->departures, departure))
 		no_memory(controller);
-}
-
-/* What those who run by the plan know of one: it is in it, .. */
-enum part {
-	PART_IN,
-	PART_LEFT, /* has left since it was made, */
-	PART_AWAY, /* or had before */
-	PART_COUNT
-};
-
-static enum part part(const struct controller *controller, const struct slot *first,
-		      const struct slot *slot)
-{
-	if (takeover_is_without(controller, first, slot))
-		return PART_AWAY;
-	return takeover_has_left(controller, first, slot) ? PART_LEFT : PART_IN;
 }
 
 /* The first of these that an engine which is here has. */

@@ -99,23 +99,18 @@ void takeover_refuse_stale(struct controller *controller)
 	}
 }
 
-bool takeover_is_without(const struct controller *controller, const struct slot *first,
-			 const struct slot *slot)
-{
-	const struct message_hello *hello = hello_of(first);
-
-	for (size_t i = 0; i < hello->away_count; i++)
-		if (member_within(slot->who, hello->away[i].first, hello->away[i].count))
-			return true;
-	return false;
-}
-
 static bool is_among(const struct members *all, size_t count, struct member who)
 {
 	for (size_t i = 0; i < count; i++)
 		if (member_within(who, all[i].first, all[i].count))
 			return true;
 	return false;
+}
+
+bool takeover_is_without(const struct controller *controller, const struct slot *first,
+			 const struct slot *slot)
+{
+	return is_among(hello_of(first)->away, hello_of(first)->away_count, slot->who);
 }
 
 bool takeover_did_its_work(const struct controller *controller, const struct slot *first,

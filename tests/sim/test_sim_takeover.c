@@ -52,6 +52,21 @@ static void kill_engine(struct simulation *s, uint32_t engine)
 		simulation_kill(s, TRAINERS + 2 * engine + rank);
 }
 
+/* The controller is lost, and then that rank of the last engine and those after it, which trainers see: nobody has been told. */
+static struct simulation *loses_both(const struct simulation_options *options, uint32_t victim)
+{
+	struct simulation *s = running(options);
+
+	simulation_controller_kill(s);
+	simulation_run_for(s, 1000);
+	for (uint32_t i = victim; i < simulation_workers(s); i++) {
+		simulation_kill(s, i);
+		for (uint32_t t = 0; t < TRAINERS; t++)
+			simulation_drop(s, t, i - TRAINERS, "its process has ended");
+	}
+	return s;
+}
+
 static void test_engine__that_left_before_is_not_waited_for(void **unused)
 {
 	static const char *const commits[] = {"rank", "engine", "job"};
@@ -119,21 +134,9 @@ static void test_engine__that_nobody_starts_again_is_gone_on_without(void **unus
 {
 	(void)unused;
 	for (uint32_t alive = 0; alive < 2; alive++) {
-		struct simulation *s =
-			running(&(struct simulation_options){.join_timeout_ms = 10000});
+		struct simulation *s = loses_both(
+			&(struct simulation_options){.join_timeout_ms = 10000}, 4 + alive);
 
-		simulation_controller_kill(s);
-		simulation_run_for(s, 1000);
-		kill_engine(s, 1);
-		if (alive) {
-			simulation_free(&s);
-			s = running(&(struct simulation_options){.join_timeout_ms = 10000});
-			simulation_controller_kill(s);
-			simulation_kill(s, 5);
-		}
-		for (uint32_t t = 0; t < TRAINERS; t++)
-			for (uint32_t rank = alive ? 3 : 2; rank < 4; rank++)
-				simulation_drop(s, t, rank, "its process has ended");
 		simulation_run_for(s, 1000);
 		simulation_controller_start(s);
 		update_twice(s);
@@ -204,12 +207,11 @@ static void test_workers__that_do_their_work_meanwhile_leave_well(void **unused)
 
 	(void)unused;
 	for (size_t row = 0; row < ARRAY_SIZE(losses); row++) {
-		struct simulation *s = running(&(struct simulation_options){
-			.on_loss = losses[row], .join_timeout_ms = 30000});
+		struct simulation *s =
+			loses_both(&(struct simulation_options){.on_loss = losses[row],
+								.join_timeout_ms = 30000},
+				   4);
 
-		simulation_controller_kill(s);
-		simulation_run_for(s, 1000);
-		kill_engine(s, 1);
 		simulation_controller_start(s);
 		simulation_run_for(s, 4000);
 		for (uint32_t i = 0; i < TRAINERS + 2; i++) {
@@ -228,15 +230,10 @@ static void test_workers__that_do_their_work_meanwhile_leave_well(void **unused)
 /* Its ranks one after the other; then nobody waits for it. */
 static void test_engine__that_does_its_work_meanwhile_is_gone_on_without(void **unused)
 {
-	struct simulation *s = running(&(struct simulation_options){.infer = "engines=3,tp=2"});
+	struct simulation *s =
+		loses_both(&(struct simulation_options){.infer = "engines=3,tp=2"}, 6);
 
 	(void)unused;
-	simulation_controller_kill(s);
-	simulation_run_for(s, 1000);
-	kill_engine(s, 2);
-	for (uint32_t t = 0; t < TRAINERS; t++)
-		for (uint32_t rank = 4; rank < 6; rank++)
-			simulation_drop(s, t, rank, "its process has ended");
 	simulation_controller_start(s);
 	simulation_run_for(s, 4000);
 	for (uint32_t rank = 2; rank < 4; rank++) {
@@ -292,13 +289,11 @@ static void test_engine__that_had_done_its_work_is_not_waited_for(void **unused)
 /* Of a job of two engines one rank is missing: the other ranks of one have done their work, and all others die. */
 static void test_job__of_which_somebody_was_lost_is_not_done(void **unused)
 {
-	struct simulation *s = running(&(struct simulation_options){.join_timeout_ms = 20000});
+	struct simulation *s =
+		loses_both(&(struct simulation_options){.join_timeout_ms = 20000}, 5);
 	struct error error;
 
 	(void)unused;
-	simulation_controller_kill(s);
-	simulation_run_for(s, 1000);
-	simulation_kill(s, 5);
 	simulation_controller_start(s);
 	simulation_run_for(s, 3000);
 	simulation_leave(s, 2, true);
@@ -318,12 +313,10 @@ static void test_job__of_which_somebody_was_lost_is_not_done(void **unused)
 /* An engine that is lost meanwhile is, as ever, no failure of the others. */
 static void test_job__that_lost_an_engine_meanwhile_is_done(void **unused)
 {
-	struct simulation *s = running(&(struct simulation_options){.join_timeout_ms = 20000});
+	struct simulation *s =
+		loses_both(&(struct simulation_options){.join_timeout_ms = 20000}, 5);
 
 	(void)unused;
-	simulation_controller_kill(s);
-	simulation_run_for(s, 1000);
-	simulation_kill(s, 5);
 	simulation_controller_start(s);
 	simulation_run_for(s, 3000);
 	simulation_fail(s, 4, "its mate is gone");
@@ -343,11 +336,8 @@ static void test_workers__that_are_about_to_end_are_waited_for(void **unused)
 	(void)unused;
 	for (uint32_t late = 0; late < 2; late++) {
 		struct simulation *s =
-			running(&(struct simulation_options){.join_timeout_ms = 10000});
+			loses_both(&(struct simulation_options){.join_timeout_ms = 10000}, 4);
 
-		simulation_controller_kill(s);
-		simulation_run_for(s, 1000);
-		kill_engine(s, 1);
 		simulation_controller_start(s);
 		simulation_run_for(s, 8000);
 		for (uint32_t i = 0; i < TRAINERS + 2; i++) {
@@ -366,16 +356,11 @@ static void test_workers__that_are_about_to_end_are_waited_for(void **unused)
 /* One of its ranks has done its work when the deadline is over, and the other one is about to. */
 static void test_engine__that_is_about_to_end_is_waited_for(void **unused)
 {
-	struct simulation *s = running(
-		&(struct simulation_options){.infer = "engines=3,tp=2", .join_timeout_ms = 10000});
+	struct simulation *s = loses_both(
+		&(struct simulation_options){.infer = "engines=3,tp=2", .join_timeout_ms = 10000},
+		6);
 
 	(void)unused;
-	simulation_controller_kill(s);
-	simulation_run_for(s, 1000);
-	kill_engine(s, 2);
-	for (uint32_t t = 0; t < TRAINERS; t++)
-		for (uint32_t rank = 4; rank < 6; rank++)
-			simulation_drop(s, t, rank, "its process has ended");
 	simulation_controller_start(s);
 	simulation_run_for(s, 9000);
 	simulation_leave(s, TRAINERS + 2, true);
